@@ -1,0 +1,3 @@
+// Package runtime runs containers: it creates, starts, supervises and deletes
+// them, and returns a Result for every run under a policy.
+package runtime
