@@ -1,0 +1,36 @@
+# sbxrun: build, prove, measure. "make help" lists the targets.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# Documentation generators of the command line library are not linked: they cost
+# start-up time.
+TAGS := urfave_cli_no_docs
+BUILD := CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -ldflags "-s -w -X main.version=$(VERSION)"
+LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: build demo test lint bench clean help
+
+build: ## bin/sbxrun, one static binary
+	$(BUILD) -o bin/sbxrun ./cmd/sbxrun
+
+demo: build ## the main job: a harmless program and some that misbehave, each with its verdict
+	hack/demo bin/sbxrun
+
+test: ## everything that proves it; installs what it needs (as root)
+	hack/deps test
+	hack/test
+
+lint: ## gofmt, go vet, golangci-lint
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt on these"; exit 1; }
+	go vet ./...
+	GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+	go run $(LINT) run ./...
+
+bench: build ## start-up beside runc, crun and bwrap, and the cost of supervision
+	hack/deps bench
+	go run ./hack/bench -bin bin/sbxrun
+
+clean: ## remove what was built
+	rm -rf bin .cache
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10

@@ -1,0 +1,318 @@
+// This file owns "sbxrun code": code in, verdict out.
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/rootfs"
+	"github.com/sbxrun/sbxrun/runtime"
+	"github.com/sbxrun/sbxrun/spec"
+)
+
+var codeCommand = &cli.Command{
+	Name:      "code",
+	Usage:     "run a program under a policy and print its output or its verdict",
+	ArgsUsage: "(FILE | - | -- CMD ARG…)",
+	Flags: append(policyFlags(),
+		&cli.StringFlag{Name: "lang", Usage: "language of FILE or stdin: " + strings.Join(languageNames(), ", ")},
+		&cli.StringSliceFlag{Name: "in", Usage: "put `HOST[:NAME]` into the working directory"},
+		&cli.StringSliceFlag{Name: "out", Usage: "take `NAME[:HOST]` out of it after the run"},
+		&cli.BoolFlag{Name: "stdin", Usage: "give the program sbxrun's stdin instead of /dev/null"},
+		&cli.BoolFlag{Name: "json", Usage: "print one Result object"},
+	),
+	Action: func(c *cli.Context) error {
+		res, err := code(c)
+		return finish(c, res, err)
+	},
+}
+
+// language says how source text in a file is run.
+type language struct {
+	name, ext string
+	argv      []string
+}
+
+var languages = []language{
+	{"python", ".py", []string{"python3"}},
+	{"sh", ".sh", []string{"sh"}},
+	{"bash", ".bash", []string{"bash"}},
+	{"node", ".js", []string{"node"}},
+	{"perl", ".pl", []string{"perl"}},
+	{"ruby", ".rb", []string{"ruby"}},
+}
+
+func languageNames() (names []string) {
+	for _, l := range languages {
+		names = append(names, l.name)
+	}
+	return names
+}
+
+// languageOf finds the language by name, else by the file's ending.
+func languageOf(name, file string) (language, error) {
+	for _, l := range languages {
+		if l.name == name || name == "" && file != "-" && filepath.Ext(file) == l.ext {
+			return l, nil
+		}
+	}
+	switch {
+	case name != "":
+		return language{}, fmt.Errorf("--lang: unknown language %q (known: %s)", name, strings.Join(languageNames(), ", "))
+	case file == "-":
+		return language{}, fmt.Errorf("code from stdin needs --lang")
+	}
+	return language{}, fmt.Errorf("%s: cannot tell the language from the name, use --lang", file)
+}
+
+// program is what a command line asks to run.
+type program struct {
+	argv []string
+	put  []func(*rootfs.Gateway) error
+	undo func() error // removes what was written on the host
+}
+
+func code(c *cli.Context) (*runtime.Result, error) {
+	policy, err := policyOf(c)
+	if err != nil {
+		return nil, err
+	}
+	prog, err := programOf(c, &policy)
+	if err != nil {
+		return nil, err
+	}
+	get, err := outputsOf(c.StringSlice("out"))
+	if err != nil {
+		return nil, err
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	sp, err := spec.Compile(policy, thisHost(), spec.Process{Args: prog.argv, Env: os.Environ(), Cwd: cwd})
+	if err != nil {
+		return nil, err
+	}
+	opt := runtime.Options{Put: all(prog.put), Get: all(get)}
+	if c.Bool("stdin") {
+		if c.Args().First() == "-" {
+			return nil, fmt.Errorf("--stdin: the code itself comes from stdin")
+		}
+		opt.Stdin = os.Stdin
+	}
+	res, err := supervise(sp, opt)
+	if prog.undo != nil {
+		err = errors.Join(err, prog.undo())
+	}
+	return res, err
+}
+
+// supervise runs sp until its end, or until sbxrun is told to stop.
+func supervise(sp *specs.Spec, opt runtime.Options) (*runtime.Result, error) {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer cancel()
+	return runtime.Run(ctx, sp, opt)
+}
+
+// programOf reads the command line: a command after "--", a file or stdin.
+func programOf(c *cli.Context, policy *spec.Policy) (*program, error) {
+	args := c.Args().Slice()
+	prog := &program{}
+	for _, in := range c.StringSlice("in") {
+		put, err := input(in)
+		if err != nil {
+			return nil, err
+		}
+		prog.put = append(prog.put, put)
+	}
+	if len(prog.put)+len(c.StringSlice("out")) > 0 && !policy.Workdir.Private {
+		return nil, fmt.Errorf("--in and --out need a private working directory: use L2 or higher, or --workdir")
+	}
+	switch {
+	case len(args) == 0:
+		return nil, fmt.Errorf("nothing to run: give a FILE, - or -- CMD")
+	case afterDashes(args):
+		if c.IsSet("lang") {
+			return nil, fmt.Errorf("--lang and -- CMD contradict each other")
+		}
+		prog.argv = args
+		return prog, nil
+	case len(args) > 1 && args[0] == "-":
+		return nil, fmt.Errorf("unexpected argument %q after -", args[1])
+	}
+	return prog, prog.source(c, args, policy.Workdir.Private)
+}
+
+// afterDashes says whether the arguments came after "--", which the flag parser
+// swallows.
+func afterDashes(args []string) bool {
+	i := len(os.Args) - len(args) - 1
+	return i > 0 && os.Args[i] == "--" && slices.Equal(os.Args[i+1:], args)
+}
+
+// source makes the program out of source text.
+func (p *program) source(c *cli.Context, args []string, private bool) error {
+	lang, err := languageOf(c.String("lang"), args[0])
+	if err != nil {
+		return err
+	}
+	var text io.Reader = os.Stdin
+	name := "main" + lang.ext
+	if args[0] != "-" {
+		f, err := os.Open(args[0])
+		if err != nil {
+			return fmt.Errorf("read the program: %w", err)
+		}
+		if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+			return fmt.Errorf("read the program: %s is not a regular file", args[0])
+		}
+		text, name = f, filepath.Base(args[0])
+	}
+	p.argv = append(append(slices.Clone(lang.argv), name), args[1:]...)
+	if private {
+		p.put = append(p.put, func(g *rootfs.Gateway) error {
+			_, err := g.Put(name, text, 0o600)
+			return err
+		})
+		return nil
+	}
+	return p.onHost(len(lang.argv), args[0], text)
+}
+
+// onHost is for levels without a private working directory: the file runs where
+// it lies, and text from stdin gets a file of its own.
+func (p *program) onHost(at int, file string, text io.Reader) (err error) {
+	if file != "-" {
+		p.argv[at], err = filepath.Abs(file)
+		return err
+	}
+	f, err := os.CreateTemp("", "sbxrun-*-"+p.argv[at])
+	if err != nil {
+		return err
+	}
+	p.argv[at], p.undo = f.Name(), func() error { return os.Remove(f.Name()) }
+	_, err = io.Copy(f, text)
+	return errors.Join(err, f.Close())
+}
+
+// all makes one function of many, nil of none.
+func all(fs []func(*rootfs.Gateway) error) func(*rootfs.Gateway) error {
+	if len(fs) == 0 {
+		return nil
+	}
+	return func(g *rootfs.Gateway) error {
+		for _, f := range fs {
+			if err := f(g); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// input reads HOST[:NAME]. The file is opened now, so that a wrong name is told
+// before anything runs.
+func input(arg string) (func(*rootfs.Gateway) error, error) {
+	host, name, ok := strings.Cut(arg, ":")
+	if !ok {
+		name = filepath.Base(host)
+	}
+	f, err := os.Open(host)
+	if err != nil {
+		return nil, fmt.Errorf("--in: %w", err)
+	}
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("--in: %s is not a regular file", host)
+	}
+	return func(g *rootfs.Gateway) error {
+		defer f.Close()
+		_, err := g.Put(name, f, 0o600)
+		return err
+	}, nil
+}
+
+// outputsOf reads NAME[:HOST] for each --out.
+func outputsOf(args []string) (get []func(*rootfs.Gateway) error, err error) {
+	for _, arg := range args {
+		name, host, ok := strings.Cut(arg, ":")
+		if !ok {
+			host = filepath.Base(name)
+		}
+		if st, err := os.Stat(filepath.Dir(host)); err != nil || !st.IsDir() {
+			return nil, fmt.Errorf("--out: %s is not a directory", filepath.Dir(host))
+		}
+		get = append(get, func(g *rootfs.Gateway) error {
+			_, err := g.GetFile(name, host)
+			return err
+		})
+	}
+	return get, nil
+}
+
+// finish prints the Result as asked and turns it into the exit code.
+func finish(c *cli.Context, res *runtime.Result, err error) error {
+	if c.Bool("json") {
+		if res == nil {
+			res = runtime.Refused(err)
+		}
+		if err := printJSON(os.Stdout, res); err != nil {
+			return err
+		}
+	} else if res != nil {
+		printOutput(res)
+	}
+	if err != nil {
+		if c.Bool("json") {
+			return exitStatus(exitRefused)
+		}
+		return err
+	}
+	return exitOf(res)
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// printOutput prints the program's streams, and one line when it was stopped.
+func printOutput(res *runtime.Result) {
+	fmt.Fprint(os.Stdout, res.Stdout.Text)
+	fmt.Fprint(os.Stderr, res.Stderr.Text)
+	if res.Reason != runtime.Exited && res.Error == nil {
+		detail := ""
+		if len(res.Evidence) > 0 {
+			detail = ": " + res.Evidence[0].Detail
+		}
+		fmt.Fprintf(os.Stderr, "sbxrun: %s%s\n", res.Reason, detail)
+	}
+}
+
+// exitOf maps the verdict to an exit code: the program's own when it ended by
+// itself, 128 + signal otherwise. A stopped program never exits 0.
+func exitOf(res *runtime.Result) error {
+	switch {
+	case res.Reason == runtime.Exited && *res.ExitCode == 0:
+		return nil
+	case res.Reason == runtime.Exited:
+		return exitStatus(*res.ExitCode)
+	case res.Signal != "":
+		return exitStatus(128 + int(unix.SignalNum(res.Signal)))
+	}
+	return exitStatus(128 + int(unix.SIGKILL))
+}

@@ -1,0 +1,98 @@
+// This file owns "sbxrun compile" and "sbxrun spec": config.json for people who
+// read it, and for sbxrun run.
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sbxrun/sbxrun/spec"
+)
+
+var compileCommand = &cli.Command{
+	Name:      "compile",
+	Usage:     "write the OCI bundle of a policy",
+	ArgsUsage: "-- CMD ARG…",
+	Flags: append(policyFlags(),
+		&cli.StringFlag{Name: "rootfs", Usage: "root file system `DIR`", DefaultText: "the host's /"},
+		&cli.StringFlag{Name: "o", Usage: "bundle `DIR` to write, - for config.json on stdout", Value: "-"},
+	),
+	Action: func(c *cli.Context) error {
+		policy, err := policyOf(c)
+		if err != nil {
+			return err
+		}
+		if c.NArg() == 0 {
+			return fmt.Errorf("nothing to compile: give -- CMD")
+		}
+		root, err := rootOf(c.String("rootfs"))
+		if err != nil {
+			return err
+		}
+		host := thisHost()
+		host.RunID = spec.BundleRunID // a bundle is the same whenever it is compiled
+		sp, err := spec.Compile(policy, host, spec.Process{Args: c.Args().Slice(), Env: os.Environ(), Root: root})
+		if err != nil {
+			return err
+		}
+		if c.String("o") == "-" {
+			return writeConfig(os.Stdout, sp)
+		}
+		return writeBundle(c.String("o"), sp)
+	},
+}
+
+func rootOf(dir string) (string, error) {
+	if dir == "" {
+		return "", nil
+	}
+	st, err := os.Stat(dir)
+	if err != nil {
+		return "", fmt.Errorf("--rootfs: %w", err)
+	}
+	if !st.IsDir() {
+		return "", fmt.Errorf("--rootfs: %s is not a directory", dir)
+	}
+	return filepath.Abs(dir)
+}
+
+func writeConfig(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "\t")
+	return enc.Encode(v)
+}
+
+// writeBundle makes dir with config.json in it. A config that is there stays.
+func writeBundle(dir string, v any) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "config.json"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return fmt.Errorf("write the bundle: %w", err)
+	}
+	if err := writeConfig(f, v); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+var specCommand = &cli.Command{
+	Name:  "spec",
+	Usage: "write a starting config.json",
+	Flags: []cli.Flag{
+		&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Value: ".", Usage: "bundle `DIR`"},
+		&cli.BoolFlag{Name: "rootless", Usage: "for an ordinary user"},
+	},
+	Action: func(c *cli.Context) error {
+		return writeBundle(c.String("bundle"), starterSpec(c.Bool("rootless")))
+	},
+}

@@ -1,0 +1,103 @@
+// This file owns the flags that make a policy, the same for every command that
+// takes one.
+
+package main
+
+import (
+	"fmt"
+	"os"
+	goruntime "runtime"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sbxrun/sbxrun/runtime"
+	"github.com/sbxrun/sbxrun/spec"
+)
+
+// policyFlag is a flag that sets one key of the policy.
+type policyFlag struct{ name, key, usage string }
+
+var policyKeys = []policyFlag{
+	{"wall", "limits.wall", "wall clock, e.g. 10s"},
+	{"cpu", "limits.cpu", "CPU time, e.g. 5s"},
+	{"memory", "limits.memory", "memory, e.g. 512MiB"},
+	{"file-size", "limits.file-size", "largest file, e.g. 10MiB"},
+	{"files", "limits.files", "open files"},
+	{"procs", "processes.max", "processes and threads alive at once"},
+	{"output-chars", "limits.output-chars", "characters of each stream in the result"},
+	{"output-held", "limits.output-held", "bytes of each stream ever held"},
+	{"workdir-size", "workdir.size", "total size of the working directory (from L5)"},
+	{"cgroup", "cgroup", "on, or off to go without a control group"},
+}
+
+func policyFlags() []cli.Flag {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "level", Usage: "preset `L0`…L5", DefaultText: "L5"},
+		&cli.StringFlag{Name: "policy", Usage: "policy `FILE` (YAML or JSON)"},
+		&cli.StringSliceFlag{Name: "env", Usage: "set `K=V` for the program"},
+		&cli.StringSliceFlag{Name: "hide", Usage: "hide `PATH` from the program (from L5)"},
+		&cli.BoolFlag{Name: "workdir", Usage: "give the program a private working directory (default from L2)"},
+	}
+	for _, k := range policyKeys {
+		flags = append(flags, &cli.StringFlag{Name: k.name, Usage: k.usage})
+	}
+	return flags
+}
+
+// policyOf makes the policy: the preset or the file, then the flags.
+func policyOf(c *cli.Context) (spec.Policy, error) {
+	p, err := basePolicy(c)
+	if err != nil {
+		return p, err
+	}
+	for _, k := range policyKeys {
+		if !c.IsSet(k.name) {
+			continue
+		}
+		if err := p.Set(k.key, c.String(k.name)); err != nil {
+			return p, fmt.Errorf("--%s: %w", k.name, err)
+		}
+	}
+	if c.IsSet("workdir") {
+		p.Workdir.Private = c.Bool("workdir")
+	}
+	for _, e := range c.StringSlice("env") {
+		if err := p.Set("environment.set", e); err != nil {
+			return p, fmt.Errorf("--env: %w", err)
+		}
+	}
+	for _, h := range c.StringSlice("hide") {
+		if err := p.Set("filesystem.hide", h); err != nil {
+			return p, fmt.Errorf("--hide: %w", err)
+		}
+	}
+	return p, p.Validate()
+}
+
+func basePolicy(c *cli.Context) (spec.Policy, error) {
+	if c.IsSet("level") && c.IsSet("policy") {
+		return spec.Policy{}, fmt.Errorf("--level and --policy contradict each other: name the level in the policy file")
+	}
+	if !c.IsSet("policy") {
+		name := "L5"
+		if c.IsSet("level") {
+			name = c.String("level")
+		}
+		level, err := spec.ParseLevel(name)
+		if err != nil {
+			return spec.Policy{}, fmt.Errorf("--level: %w", err)
+		}
+		return spec.Preset(level), nil
+	}
+	name := c.String("policy")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return spec.Policy{}, fmt.Errorf("read the policy: %w", err)
+	}
+	return spec.ParsePolicy(data, name)
+}
+
+// thisHost is what Compile has to know of the machine and the caller.
+func thisHost() spec.Host {
+	return spec.Host{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), RunID: runtime.RunID(), Arch: goruntime.GOARCH}
+}

@@ -1,0 +1,85 @@
+// This file owns "sbxrun run": execute a bundle.
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/urfave/cli/v2"
+
+	"github.com/sbxrun/sbxrun/runtime"
+	"github.com/sbxrun/sbxrun/spec"
+)
+
+var runCommand = &cli.Command{
+	Name:      "run",
+	Usage:     "run a bundle; a compiled policy in it is obeyed",
+	ArgsUsage: "[ID | DIR]",
+	Flags: []cli.Flag{
+		&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "bundle `DIR`", DefaultText: "the current directory"},
+		&cli.StringFlag{Name: "result", Usage: "write the Result to `FILE`"},
+	},
+	Action: func(c *cli.Context) error {
+		dir, id, err := bundleOf(c)
+		if err != nil {
+			return err
+		}
+		sp, err := runtime.LoadBundle(dir)
+		if err != nil {
+			return err
+		}
+		if spec.IsCompiled(sp) {
+			return runCompiled(c, sp, runtime.Options{ID: id, Bundle: dir})
+		}
+		if c.IsSet("result") {
+			return fmt.Errorf("--result: the bundle has no policy compiled into it, so there is no verdict")
+		}
+		code, err := runtime.Foreground(sp, runtime.Options{ID: id, Bundle: dir})
+		if err != nil {
+			return err
+		}
+		if code != 0 {
+			return exitStatus(code)
+		}
+		return nil
+	},
+}
+
+// bundleOf tells "run ID" and "run DIR" apart: what is a directory with a
+// config.json, or looks like a path, is a bundle.
+func bundleOf(c *cli.Context) (dir, id string, err error) {
+	if c.NArg() > 1 {
+		return "", "", fmt.Errorf("unexpected argument %q", c.Args().Get(1))
+	}
+	dir, id = c.String("bundle"), c.Args().First()
+	if dir == "" {
+		dir = "."
+		if _, err := os.Stat(filepath.Join(id, "config.json")); c.NArg() == 1 && id != "" && err == nil {
+			dir, id = id, ""
+		}
+	}
+	if c.NArg() == 1 && id == "" && dir == "." {
+		return "", "", fmt.Errorf("%w: it is empty", runtime.ErrID)
+	}
+	dir, err = filepath.Abs(dir)
+	return dir, id, err
+}
+
+func runCompiled(c *cli.Context, sp *specs.Spec, opt runtime.Options) error {
+	opt.Stdin = os.Stdin
+	res, err := supervise(sp, opt)
+	printOutput(res)
+	if name := c.String("result"); name != "" {
+		text, marshal := json.Marshal(res)
+		err = errors.Join(err, marshal, os.WriteFile(name, append(text, '\n'), 0o600))
+	}
+	if err != nil {
+		return err
+	}
+	return exitOf(res)
+}

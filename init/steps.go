@@ -1,0 +1,231 @@
+// This file owns the steps: one table row and one function for each thing that
+// init can do. explain prints the same table.
+
+package sbxinit
+
+import (
+	"errors"
+	"io/fs"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/rootfs"
+)
+
+// Op names a step.
+type Op uint8
+
+// The operations, in the order in which a plan uses them.
+const (
+	opInvalid      Op = iota
+	OpCgroupNS        // a cgroup namespace, made once init is in its group
+	OpPropagation     // nums: MS_* flags; the whole tree stops passing mounts to the host
+	OpRoot            // strs: directory; it becomes the container's root
+	OpRootBelow       // the host's "/" and all below becomes read-only before own mounts come
+	OpMount           // nums: see MountNums; strs: source, target, type, options…
+	OpDevice          // nums: bind, mode, dev, uid, gid; strs: path
+	OpSymlink         // strs: target, path
+	OpSysctl          // strs: path below /proc/sys, value
+	OpReadonly        // strs: path
+	OpMask            // nums: discard; strs: path
+	OpWorkdir         // strs: path; its descriptor goes to the supervisor
+	OpRootReadonly    // the container's root becomes read-only
+	OpPivot           // pivot_root into the container's root
+	OpHostname        // strs: name
+	OpDomainname      // strs: name
+	OpReady           // the barrier: the supervisor arms the limits and answers
+	OpChdir           // strs: path inside the container
+	OpRlimit          // nums: resource, soft, hard
+	OpOOMScore        // strs: value
+	OpBounding        // nums: mask of capabilities that stay
+	OpUser            // nums: uid, gid, umask, additional gids…
+	OpCaps            // nums: effective, permitted, inheritable, ambient
+	OpSecurebits      // nums: bits
+	OpNoNewPrivs      // no_new_privs
+	OpSeccomp         // nums: flags; strs: program
+	OpExec            // nums: argc; strs: arguments, environment
+	OpReap            // as OpExec, with the reaper as parent of the program
+	opCount
+)
+
+// row is what init knows of an operation.
+type row struct {
+	name       string // as an auditor reads it
+	layer      string // layer of the policy that it serves, empty for plumbing
+	nums, strs int    // the least number of arguments
+	run        func(*state, Step) error
+}
+
+var table = [opCount]row{
+	OpCgroupNS:     {"cgroup namespace", "processes", 0, 0, (*state).cgroupNS},
+	OpPropagation:  {"mount propagation", "filesystem", 1, 0, (*state).propagation},
+	OpRoot:         {"root", "filesystem", 0, 1, (*state).openRoot},
+	OpRootBelow:    {"read-only host tree", "filesystem", 0, 0, (*state).readonlyRoot},
+	OpMount:        {"mount", "filesystem", mountNums, 3, (*state).mount},
+	OpDevice:       {"device", "filesystem", 5, 1, (*state).device},
+	OpSymlink:      {"symlink", "filesystem", 0, 2, (*state).symlink},
+	OpSysctl:       {"sysctl", "processes", 0, 2, (*state).sysctl},
+	OpReadonly:     {"read-only path", "filesystem", 0, 1, (*state).readonlyPath},
+	OpMask:         {"mask", "filesystem", 1, 1, (*state).mask},
+	OpWorkdir:      {"working directory", "workdir", 0, 1, (*state).workdir},
+	OpRootReadonly: {"read-only root", "filesystem", 0, 0, (*state).readonlyRoot},
+	OpPivot:        {"pivot_root", "filesystem", 0, 0, (*state).pivot},
+	OpHostname:     {"hostname", "processes", 0, 1, (*state).hostname},
+	OpDomainname:   {"domainname", "processes", 0, 1, (*state).domainname},
+	OpReady:        {"ready", "", 0, 0, (*state).ready},
+	OpChdir:        {"chdir", "", 0, 1, (*state).chdir},
+	OpRlimit:       {"rlimit", "limits", 3, 1, (*state).rlimit},
+	OpOOMScore:     {"oom_score_adj", "", 0, 1, (*state).oomScore},
+	OpBounding:     {"bounding set", "capabilities", 1, 0, (*state).bounding},
+	OpUser:         {"user", "", 3, 0, (*state).user},
+	OpCaps:         {"capability sets", "capabilities", 4, 0, (*state).caps},
+	OpSecurebits:   {"securebits", "capabilities", 1, 0, (*state).securebits},
+	OpNoNewPrivs:   {"no_new_privs", "capabilities", 0, 0, (*state).noNewPrivs},
+	OpSeccomp:      {"seccomp", "syscalls", 1, 1, (*state).seccomp},
+	OpExec:         {"exec", "", 1, 1, (*state).exec},
+	OpReap:         {"exec under the reaper", "", 1, 1, (*state).reap},
+}
+
+// String is the step's name.
+func (o Op) String() string {
+	if int(o) < len(table) && table[o].name != "" {
+		return table[o].name
+	}
+	return "unknown step"
+}
+
+// state is what the steps share.
+type state struct {
+	root    *rootfs.Root
+	workFD  int // working directory for the supervisor, -1 without one
+	oomFD   int // oom_score_adj of this process, opened while the host's /proc is in sight
+	keepFDs int // descriptors beyond 2 that the program gets
+}
+
+// perform runs the plan. It returns only on failure.
+func perform(p Plan) *Failure {
+	s := &state{workFD: -1, oomFD: -1}
+	for _, step := range p {
+		if err := table[step.Op].run(s, step); err != nil {
+			return failure(step, err)
+		}
+	}
+	return &Failure{Step: "plan", Op: "ended without exec"}
+}
+
+func failure(step Step, err error) *Failure {
+	f := &Failure{Step: table[step.Op].name, Layer: table[step.Op].layer, Op: "failed"}
+	var at *fs.PathError
+	switch {
+	case errors.As(err, &at):
+		f.Op, f.Path = at.Op, at.Path
+	case len(step.Strs) > 0 && step.Op != OpSeccomp:
+		f.Path = step.Strs[0]
+	}
+	if !errors.As(err, &f.Errno) {
+		f.Op = err.Error()
+	}
+	return f
+}
+
+// call is a system call that failed, with what it was about.
+func call(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: path, Err: err}
+}
+
+func errnoErr(e syscall.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
+}
+
+func (s *state) cgroupNS(Step) error {
+	return call("unshare", "CLONE_NEWCGROUP", unix.Unshare(unix.CLONE_NEWCGROUP))
+}
+
+func (s *state) propagation(st Step) error {
+	return call("make propagation of", "/", unix.Mount("", "/", "", uintptr(st.Nums[0]), ""))
+}
+
+func (s *state) openRoot(st Step) (err error) {
+	s.root, err = rootfs.OpenRoot(st.Strs[0])
+	return err
+}
+
+func (s *state) readonlyRoot(Step) error { return s.root.Readonly() }
+func (s *state) pivot(Step) error        { return s.root.Pivot() }
+
+// mountNums is the count of numbers of an OpMount step.
+const mountNums = 8
+
+// MountStep gives the arguments of an OpMount step.
+func MountStep(m rootfs.Mount) ([]uint64, []string) {
+	flag := func(b bool) uint64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	nums := []uint64{flag(m.Bind), flag(m.Recursive), m.Set, m.Clear, m.RecSet, m.RecClear, m.Propagation, flag(m.RecPropagation)}
+	return nums, append([]string{m.Source, m.Target, m.Type}, m.Options...)
+}
+
+func (s *state) mount(st Step) error {
+	n := st.Nums
+	return s.root.Mount(rootfs.Mount{
+		Source: st.Strs[0], Target: st.Strs[1], Type: st.Strs[2], Options: st.Strs[3:],
+		Bind: n[0] == 1, Recursive: n[1] == 1, Set: n[2], Clear: n[3], RecSet: n[4], RecClear: n[5],
+		Propagation: n[6], RecPropagation: n[7] == 1,
+	})
+}
+
+func (s *state) device(st Step) error {
+	n := st.Nums
+	return s.root.Device(st.Strs[0], n[0] == 1, uint32(n[1]), n[2], int(n[3]), int(n[4]))
+}
+
+func (s *state) symlink(st Step) error      { return s.root.Symlink(st.Strs[0], st.Strs[1]) }
+func (s *state) sysctl(st Step) error       { return s.root.WriteProc(st.Strs[0], st.Strs[1]) }
+func (s *state) readonlyPath(st Step) error { return s.root.ReadonlyPath(st.Strs[0]) }
+func (s *state) mask(st Step) error         { return s.root.Mask(st.Strs[0], st.Nums[0] == 1) }
+
+func (s *state) workdir(st Step) (err error) {
+	s.workFD, err = s.root.Workdir(st.Strs[0])
+	return err
+}
+
+func (s *state) hostname(st Step) error {
+	return call("sethostname", st.Strs[0], unix.Sethostname([]byte(st.Strs[0])))
+}
+
+func (s *state) domainname(st Step) error {
+	return call("setdomainname", st.Strs[0], unix.Setdomainname([]byte(st.Strs[0])))
+}
+
+// ready tells the supervisor that everything is in place and waits for its word.
+// The working directory's descriptor travels with the message.
+func (s *state) ready(Step) error {
+	var oob []byte
+	if s.workFD >= 0 {
+		oob = unix.UnixRights(s.workFD)
+	}
+	if err := unix.Sendmsg(ChannelFD, []byte{FrameReady}, oob, nil, unix.MSG_NOSIGNAL); err != nil {
+		return call("sendmsg", "channel", err)
+	}
+	if s.workFD >= 0 {
+		unix.Close(s.workFD)
+	}
+	var answer [1]byte
+	if err := readFull(ChannelFD, answer[:]); err != nil {
+		return call("read", "channel", err)
+	}
+	if answer[0] != frameGo {
+		return call("read", "channel", unix.EPROTO)
+	}
+	return nil
+}

@@ -1,0 +1,31 @@
+// This file owns the moment when a process turns out to be an init.
+
+package sbxinit
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Name is argv[0] of an init. Nothing else starts a process under it.
+const Name = "sbxrun-init"
+
+// init takes over before main and before packages that the plan does not need
+// are initialised: their start-up time would be paid by every run. It stays on
+// the main thread, as all package initialisation does.
+func init() {
+	if len(os.Args) != 1 || os.Args[0] != Name {
+		return
+	}
+	f := &Failure{Step: "init", Op: "read the plan"}
+	if p, err := receivePlan(); err == nil {
+		unix.CloseOnExec(ChannelFD)
+		f = perform(p)
+	} else if e, ok := err.(unix.Errno); ok {
+		f.Errno = e
+	}
+	// Nobody is left to hear about a failure to report it.
+	_ = writeFull(ChannelFD, f.encode())
+	unix.Exit(125)
+}

@@ -1,0 +1,242 @@
+// This file owns the mounts of a container's root: file systems, binds, masks,
+// read-only paths and devices, all made detached and then moved onto a target
+// that was opened by descriptor, so that no path is looked up twice.
+
+package rootfs
+
+import (
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mount is one entry of config.json's mounts, decoded (OCI runtime-spec, config.md#mounts).
+type Mount struct {
+	Source, Target, Type string
+	Options              []string // of the file system: "size=64m", "newinstance"
+	Bind, Recursive      bool
+	Set, Clear           uint64 // MOUNT_ATTR_* of this mount
+	RecSet, RecClear     uint64 // MOUNT_ATTR_* of it and everything below (rro and the like)
+	Propagation          uint64 // MS_SHARED, MS_SLAVE, MS_PRIVATE, MS_UNBINDABLE or 0
+	RecPropagation       bool
+}
+
+// Mount makes m inside the root.
+func (r *Root) Mount(m Mount) error {
+	tree, dir, err := m.detached()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	target, err := r.target(m.Target, dir)
+	if err != nil {
+		return wrap("open mount target", m.Target, err)
+	}
+	defer unix.Close(target)
+	if err := move(tree, target); err != nil {
+		return wrap("move_mount", m.Target, err)
+	}
+	if m.Propagation == 0 {
+		return nil
+	}
+	// Propagation is set once the mount is in place: before, it would not join
+	// the target's peer group.
+	attr := unix.MountAttr{Propagation: m.Propagation}
+	return wrap("set propagation of", m.Target, setattr(tree, m.RecPropagation, &attr))
+}
+
+// detached makes the mount without a place. dir says whether its root is a directory.
+func (m *Mount) detached() (tree int, dir bool, err error) {
+	if !m.Bind {
+		tree, err = newFS(m.Type, m.Source, m.Options, m.Set)
+		return tree, true, err
+	}
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
+	if m.Recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	if tree, err = unix.OpenTree(unix.AT_FDCWD, m.Source, flags); err != nil {
+		return -1, false, wrap("open_tree", m.Source, err)
+	}
+	if err = m.restrict(tree); err == nil {
+		dir, err = isDir(tree)
+	}
+	if err != nil {
+		unix.Close(tree)
+		return -1, false, wrap("prepare bind of", m.Source, err)
+	}
+	return tree, dir, nil
+}
+
+func (m *Mount) restrict(tree int) error {
+	if m.Set|m.Clear != 0 {
+		if err := setattr(tree, false, &unix.MountAttr{Attr_set: m.Set, Attr_clr: m.Clear}); err != nil {
+			return err
+		}
+	}
+	if m.RecSet|m.RecClear != 0 {
+		return setattr(tree, true, &unix.MountAttr{Attr_set: m.RecSet, Attr_clr: m.RecClear})
+	}
+	return nil
+}
+
+// newFS makes a file system instance and a detached mount of it.
+func newFS(typ, source string, options []string, attr uint64) (int, error) {
+	fs, err := unix.Fsopen(typ, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, wrap("fsopen", typ, err)
+	}
+	defer unix.Close(fs)
+	if source != "" {
+		if err := unix.FsconfigSetString(fs, "source", source); err != nil {
+			return -1, wrap("fsconfig source of", typ, err)
+		}
+	}
+	for _, o := range options {
+		if key, value, ok := strings.Cut(o, "="); ok {
+			err = unix.FsconfigSetString(fs, key, value)
+		} else {
+			err = unix.FsconfigSetFlag(fs, o)
+		}
+		if err != nil {
+			return -1, wrap("fsconfig "+o+" of", typ, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, wrap("mount", typ, err)
+	}
+	tree, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, int(attr))
+	return tree, wrap("fsmount", typ, err)
+}
+
+func move(tree, target int) error {
+	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+func setattr(fd int, recursive bool, attr *unix.MountAttr) error {
+	flags := uint(unix.AT_EMPTY_PATH)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	return unix.MountSetattr(fd, "", flags, attr)
+}
+
+func isDir(fd int) (bool, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return st.Mode&unix.S_IFMT == unix.S_IFDIR, err
+}
+
+// clone makes a detached bind of what fd names.
+func clone(fd int, recursive bool) (int, error) {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	return unix.OpenTree(fd, "", flags)
+}
+
+// Mask hides p: a directory becomes an empty one, a file /dev/null. The empty
+// directory is read-only, or with discard takes writes that go nowhere. A p that
+// does not exist is left alone.
+func (r *Root) Mask(p string, discard bool) error {
+	target, err := r.resolve(p, unix.O_PATH)
+	if err == unix.ENOENT || err == unix.ENOTDIR {
+		return nil
+	}
+	if err != nil {
+		return wrap("open", p, err)
+	}
+	defer unix.Close(target)
+	dir, err := isDir(target)
+	if err != nil {
+		return wrap("fstat", p, err)
+	}
+	var tree int
+	switch {
+	case !dir:
+		tree, err = clone(r.null, false)
+	case discard:
+		tree, err = newFS("tmpfs", "", []string{"size=1m", "nr_inodes=256", "mode=0755"}, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	default:
+		tree, err = newFS("tmpfs", "", []string{"size=0", "nr_inodes=1", "mode=0755"}, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	}
+	if err != nil {
+		return wrap("make mask of", p, err)
+	}
+	defer unix.Close(tree)
+	return wrap("mask", p, move(tree, target))
+}
+
+// ReadonlyPath makes p and everything below it read-only. A missing p is left alone.
+func (r *Root) ReadonlyPath(p string) error {
+	target, err := r.resolve(p, unix.O_PATH)
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return wrap("open", p, err)
+	}
+	defer unix.Close(target)
+	tree, err := clone(target, true)
+	if err != nil {
+		return wrap("open_tree", p, err)
+	}
+	defer unix.Close(tree)
+	if err := setattr(tree, true, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return wrap("make read-only", p, err)
+	}
+	return wrap("move_mount", p, move(tree, target))
+}
+
+// Readonly makes the root read-only, with everything mounted below it when the
+// root is the host's own "/": there the mounts below are the host's too.
+func (r *Root) Readonly() error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	return wrap("make read-only", "/", setattr(r.fd, r.place, &attr))
+}
+
+// Device makes the node p: a bind of the host's device of the same name when
+// bind is set (in a user namespace there is no mknod), else a new node.
+func (r *Root) Device(p string, bind bool, mode uint32, dev uint64, uid, gid int) error {
+	if bind {
+		target, err := r.target(p, false)
+		if err != nil {
+			return wrap("open device", p, err)
+		}
+		defer unix.Close(target)
+		tree, err := unix.OpenTree(r.dev, strings.TrimPrefix(p, "/dev/"), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return wrap("open_tree", p, err)
+		}
+		defer unix.Close(tree)
+		return wrap("move_mount", p, move(tree, target))
+	}
+	parent, err := r.mkdirAll(path.Dir(p))
+	if err != nil {
+		return wrap("mkdir", path.Dir(p), err)
+	}
+	defer unix.Close(parent)
+	name := path.Base(p)
+	if err := unix.Mknodat(parent, name, mode, int(dev)); err != nil && err != unix.EEXIST {
+		return wrap("mknod", p, err)
+	}
+	fd, err := openBeneath(parent, name, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return wrap("open device", p, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return wrap("fstat", p, err)
+	}
+	if st.Mode&unix.S_IFMT != mode&unix.S_IFMT || st.Rdev != dev {
+		return wrap("check device", p, unix.EEXIST)
+	}
+	// The umask had its say in mknod; chmod through the descriptor's magic link.
+	if err := unix.Fchmodat(unix.AT_FDCWD, "/proc/self/fd/"+itoa(fd), mode&0o7777, 0); err != nil {
+		return wrap("chmod", p, err)
+	}
+	return wrap("chown", p, unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH))
+}

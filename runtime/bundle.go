@@ -1,0 +1,91 @@
+// This file owns reading a bundle: its config.json, once, with a bound, and a
+// clear word on what is wrong with it.
+
+package runtime
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// maxConfig bounds config.json.
+const maxConfig = 4 << 20
+
+// LoadBundle reads config.json of the bundle in dir and checks its shape.
+func LoadBundle(dir string) (*specs.Spec, error) {
+	name := filepath.Join(dir, "config.json")
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("open the bundle: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the bundle: %w", err)
+	}
+	if len(data) > maxConfig {
+		return nil, fmt.Errorf("%s: larger than %d bytes", name, maxConfig)
+	}
+	sp, err := decodeSpec(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return sp, nil
+}
+
+func decodeSpec(data []byte) (*specs.Spec, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	sp := &specs.Spec{}
+	if err := dec.Decode(sp); err != nil {
+		return nil, describe(err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("something follows the JSON object")
+	}
+	if sp.Version == "" {
+		return nil, errors.New("ociVersion: missing")
+	}
+	return sp, refuse(sp)
+}
+
+// describe names the field of a value of the wrong type.
+func describe(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return fmt.Errorf("%s: a %s is not what belongs here", wrong.Field, wrong.Value)
+	}
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return errors.New("the JSON object is not complete")
+	}
+	return fmt.Errorf("not JSON: %w", err)
+}
+
+// runIDBase is the first of the host ids that runs are mapped to. From 2^31 on
+// no distribution hands out ids (systemd's documentation of uid ranges).
+const runIDBase = 1 << 31
+
+var runs atomic.Uint32
+
+// RunID gives the host id that inside id 0 of a run by root is mapped to. It is
+// unused: made of the supervisor's pid and the run's number, so that two runs at
+// the same time never share one, and with it never signal or trace each other.
+func RunID() uint32 {
+	const pids, perProcess = 1 << 22, 1 << 8
+	return runIDBase + uint32(os.Getpid()%pids)*perProcess + runs.Add(1)%perProcess
+}
+
+// Refused is the Result of a request that was turned down before any run.
+func Refused(err error) *Result {
+	return &Result{
+		Reason: Unavailable, Error: failureOf(err),
+		Evidence: []Evidence{}, LimitsHit: []string{}, Wider: []string{}, Receipt: []Receipt{},
+	}
+}

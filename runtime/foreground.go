@@ -1,0 +1,102 @@
+// This file owns running a bundle without a policy in the foreground, as runc
+// does: the program is the container's first process and has sbxrun's stdio.
+
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/cgroup"
+)
+
+// Foreground runs the bundle's program and returns its exit code, 128 + signal
+// when a signal ended it. Signals that sbxrun gets go on to the program.
+func Foreground(sp *specs.Spec, opt Options) (code int, err error) {
+	id, err := checkID(opt.ID)
+	if err != nil {
+		return 0, err
+	}
+	plan, err := draw(sp, nil, opt.Bundle)
+	if err != nil {
+		return 0, err
+	}
+	group, err := groupFor(sp, id)
+	if err != nil {
+		return 0, err
+	}
+	if group != nil {
+		defer func() { err = errors.Join(err, group.Kill(), group.Delete()) }()
+	}
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals)
+	defer signal.Stop(signals)
+	c, err := plan.start(group, stdio{os.Stdin, os.Stdout, os.Stderr})
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	if err := c.run(plan, group); err != nil {
+		c.abandon()
+		return 0, explain(err)
+	}
+	go forward(signals, c.proc)
+	state, err := c.proc.Wait()
+	if err != nil {
+		return 0, fmt.Errorf("wait for the program: %w", err)
+	}
+	if st, ok := state.Sys().(syscall.WaitStatus); ok && st.Signaled() {
+		return 128 + int(st.Signal()), nil
+	}
+	return state.ExitCode(), nil
+}
+
+// run takes a started init up to its execve.
+func (c *child) run(plan *blueprint, group *cgroup.Group) error {
+	if err := c.prepare(plan.plan); err != nil {
+		return err
+	}
+	if group != nil {
+		if err := group.Arm(); err != nil {
+			return unavailableCgroup(err)
+		}
+	}
+	_, err := c.release(plan.reaped)
+	return err
+}
+
+// groupFor makes the container's group. An ordinary user without a delegated one
+// goes without, as with runc, as long as the config asks for no limit.
+func groupFor(sp *specs.Spec, id string) (*cgroup.Group, error) {
+	group, err := cgroup.Create(sp.Linux.CgroupsPath, id, sp.Linux.Resources)
+	if err == nil {
+		return group, nil
+	}
+	if res := sp.Linux.Resources; os.Geteuid() != 0 && sp.Linux.CgroupsPath == "" && (res == nil || limitless(res)) {
+		return nil, nil
+	}
+	return nil, unavailableCgroup(err)
+}
+
+// limitless says whether the resources bound nothing but devices, which a user
+// namespace cannot make anyway.
+func limitless(res *specs.LinuxResources) bool {
+	return res.Memory == nil && res.CPU == nil && res.Pids == nil && res.BlockIO == nil &&
+		len(res.HugepageLimits) == 0 && res.Network == nil && len(res.Rdma) == 0 && len(res.Unified) == 0
+}
+
+// forward hands signals on. SIGCHLD and SIGURG are sbxrun's own business.
+func forward(signals <-chan os.Signal, p *os.Process) {
+	for s := range signals {
+		if s == unix.SIGCHLD || s == unix.SIGURG || s == unix.SIGPIPE {
+			continue
+		}
+		_ = p.Signal(s) // the program may have ended meanwhile
+	}
+}

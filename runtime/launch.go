@@ -1,0 +1,268 @@
+// This file owns the start of an init: clone with its namespaces, cgroup and
+// descriptors, and the conversation up to the running program. The messages
+// are drawn in init/channel.go and init/reaper.go.
+
+package runtime
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/cgroup"
+	sbxinit "github.com/sbxrun/sbxrun/init"
+)
+
+// child is a started init, later the reaper, and the channel to it.
+type child struct {
+	proc    *os.Process
+	channel *net.UnixConn
+	group   *cgroup.Group // nil without one
+	work    *os.File      // working directory made inside, nil without one
+}
+
+// stdio are the descriptors that the program gets as 0, 1 and 2.
+type stdio [3]*os.File
+
+// clone starts an init in the blueprint's namespaces, born in group where the
+// kernel can, and places it in the groups where it cannot. It waits for its plan.
+func (b *blueprint) start(group *cgroup.Group, io3 stdio) (*child, error) {
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	c := &child{channel: ours, group: group}
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		c.channel.Close()
+		return nil, err
+	}
+	defer null.Close()
+	kill, reaper := null, null
+	if b.reaped {
+		if reaper, err = reaperImage(); err != nil {
+			c.channel.Close()
+			return nil, err
+		}
+		if group != nil {
+			if f, err := group.KillFile(); err != nil {
+				c.channel.Close()
+				return nil, fmt.Errorf("open cgroup.kill: %w", err)
+			} else if f != nil {
+				defer f.Close()
+				kill = f
+			}
+		}
+	}
+	attr := &os.ProcAttr{
+		Env:   []string{}, // nothing of the caller's environment reaches init
+		Files: []*os.File{io3[0], io3[1], io3[2], theirs, kill, reaper},
+		Sys:   b.sysProcAttr(group),
+	}
+	if c.proc, err = os.StartProcess("/proc/self/exe", []string{sbxinit.Name}, attr); err != nil {
+		c.channel.Close()
+		return nil, b.explainStart(err)
+	}
+	if group != nil {
+		if err := group.Add(c.proc.Pid); err != nil {
+			c.abandon()
+			return nil, unavailableCgroup(err)
+		}
+	}
+	return c, nil
+}
+
+func (b *blueprint) sysProcAttr(group *cgroup.Group) *syscall.SysProcAttr {
+	sys := &syscall.SysProcAttr{Cloneflags: b.clone, Setsid: true}
+	if group != nil && group.FD() >= 0 {
+		sys.UseCgroupFD, sys.CgroupFD = true, group.FD()
+	}
+	if b.has(unix.CLONE_NEWUSER) {
+		sys.UidMappings = idMap(b.spec.Linux.UIDMappings)
+		sys.GidMappings = idMap(b.spec.Linux.GIDMappings)
+		root := os.Geteuid() == 0
+		// An ordinary user may write a gid map only after giving up setgroups.
+		sys.GidMappingsEnableSetgroups = root
+		// Inside id 0 holds the namespace's capabilities across execve of init.
+		sys.Credential = &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: !root}
+	}
+	return sys
+}
+
+func idMap(in []specs.LinuxIDMapping) []syscall.SysProcIDMap {
+	out := make([]syscall.SysProcIDMap, len(in))
+	for i, m := range in {
+		out[i] = syscall.SysProcIDMap{ContainerID: int(m.ContainerID), HostID: int(m.HostID), Size: int(m.Size)}
+	}
+	return out
+}
+
+// socketpair makes the channel: our end as a connection with deadlines, theirs
+// as a plain file. Both are close-on-exec.
+func socketpair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the channel to init: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "channel"), os.NewFile(uintptr(fds[1]), "channel")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("make the channel to init: %w", err)
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+// prepare sends the plan and waits until init stands at its barrier.
+func (c *child) prepare(plan sbxinit.Plan) error {
+	if _, err := c.channel.Write(plan.Encode()); err != nil && !errors.Is(err, unix.EPIPE) {
+		return fmt.Errorf("send the plan to init: %w", err)
+	}
+	kind, oob := [1]byte{}, make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := c.channel.ReadMsgUnix(kind[:], oob)
+	if n == 0 || err != nil {
+		return c.died("before it was ready", err)
+	}
+	if err := c.takeWorkdir(oob[:oobn]); err != nil {
+		return err
+	}
+	if kind[0] == sbxinit.FrameReady {
+		return nil
+	}
+	return c.failure(kind[0])
+}
+
+func (c *child) takeWorkdir(oob []byte) error {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return fmt.Errorf("read the working directory's descriptor: %w", err)
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return fmt.Errorf("read the working directory's descriptor: %w", err)
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			c.work = os.NewFile(uintptr(fd), "workdir")
+		}
+	}
+	return nil
+}
+
+// release lets init go on and waits until the program runs. Under the reaper
+// it returns the program's pid as its namespace sees it.
+func (c *child) release(reaped bool) (pid int, err error) {
+	if _, err := c.channel.Write(sbxinit.Go()); err != nil && !errors.Is(err, unix.EPIPE) {
+		return 0, fmt.Errorf("let init go on: %w", err)
+	}
+	var kind [1]byte
+	switch _, err := io.ReadFull(c.channel, kind[:]); {
+	case err == io.EOF && !reaped:
+		return c.proc.Pid, nil
+	case err != nil:
+		return 0, c.died("before the program ran", err)
+	case kind[0] != sbxinit.FrameStarted:
+		return 0, c.failure(kind[0])
+	}
+	n, err := c.int32()
+	return int(n), err
+}
+
+// failure reads the rest of a message that says what went wrong.
+func (c *child) failure(kind byte) error {
+	switch kind {
+	case sbxinit.FrameError:
+		n, err := c.int32()
+		if err != nil || n < 0 || n > 64<<10 {
+			return c.died("while it reported a failure", err)
+		}
+		b := make([]byte, n)
+		if _, err := io.ReadFull(c.channel, b); err != nil {
+			return c.died("while it reported a failure", err)
+		}
+		return sbxinit.DecodeFailure(b)
+	case sbxinit.FrameExecFailed, sbxinit.FrameStartFailed:
+		errno, err := c.int32()
+		if err != nil {
+			return c.died("while it reported a failure", err)
+		}
+		op := map[byte]string{sbxinit.FrameExecFailed: "execve", sbxinit.FrameStartFailed: "clone"}[kind]
+		return &sbxinit.Failure{Step: "exec under the reaper", Op: op, Errno: syscall.Errno(errno)}
+	}
+	return fmt.Errorf("init sent an unknown message %q", kind)
+}
+
+func (c *child) int32() (int32, error) {
+	var b [4]byte
+	_, err := io.ReadFull(c.channel, b[:])
+	return int32(binary.NativeEndian.Uint32(b[:])), err
+}
+
+// errInitDied says that init ended without a word: killed, by the kernel's
+// memory limit most likely.
+var errInitDied = errors.New("init ended without a message")
+
+func (c *child) died(when string, err error) error {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+		err = errInitDied
+	}
+	return fmt.Errorf("%w %s", err, when)
+}
+
+// abandon ends an init that is not wanted any more.
+func (c *child) abandon() {
+	_ = c.proc.Kill() // it may be gone already; Wait is what counts
+	_, _ = c.proc.Wait()
+	c.close()
+}
+
+func (c *child) close() {
+	c.channel.Close()
+	if c.work != nil {
+		c.work.Close()
+	}
+}
+
+// reaperImage is the reaper's ELF image in a sealed memfd, made once per process:
+// the program can neither change it nor reach the sbxrun binary through it.
+var reaperImage = sync.OnceValues(func() (*os.File, error) {
+	image := sbxinit.Reaper()
+	if image == nil {
+		return nil, &UnavailableError{Layer: "processes", Mechanism: "reaper", Remedy: "run on amd64 or arm64", Err: errors.New("no reaper for " + goarch)}
+	}
+	fd, err := unix.MemfdCreate("sbxrun-reaper", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
+	if err == unix.EINVAL { // before Linux 6.3 there is no MFD_EXEC and every memfd is executable
+		fd, err = unix.MemfdCreate("sbxrun-reaper", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	}
+	if err != nil {
+		return nil, &UnavailableError{Layer: "processes", Mechanism: "memfd_create", Remedy: "set sysctl vm.memfd_noexec to 0 or 1", Err: err}
+	}
+	f := os.NewFile(uintptr(fd), "sbxrun-reaper")
+	if _, err := f.Write(image); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write the reaper's image: %w", err)
+	}
+	// Executable but not readable for the run's user: then tracing the reaper needs
+	// a privilege that nothing inside can have, see init/reaper.go.
+	if err := f.Chmod(0o711); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("protect the reaper's image: %w", err)
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("seal the reaper's image: %w", err)
+	}
+	return f, nil
+})

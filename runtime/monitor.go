@@ -1,0 +1,240 @@
+// This file owns the monitor: the witness that counts the run's processes in
+// /proc and reads the group's counters every few milliseconds. It walks down
+// from the reaper, so its cost grows with the run and not with the host.
+
+package runtime
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/cgroup"
+	"github.com/sbxrun/sbxrun/spec"
+)
+
+// stop is the supervisor's decision to end a run, and why.
+type stop struct {
+	reason   Reason
+	evidence Evidence
+}
+
+// monitor looks at a run from outside. The zero counters mean "not seen yet".
+type monitor struct {
+	root   int // pid of the reaper, which is not counted
+	policy *spec.Policy
+	group  *cgroup.Group
+	idle   time.Duration // CPU time of the group before the program ran
+	peak   int64         // most tasks seen alive at once
+	ticks  int
+	buf    []byte
+}
+
+// walkEvery is how many ticks pass between walks while the group counts as well.
+const walkEvery = 8
+
+func newMonitor(root int, p *spec.Policy, g *cgroup.Group) *monitor {
+	m := &monitor{root: root, policy: p, group: g, buf: make([]byte, 16<<10)}
+	if g != nil {
+		m.idle, _ = g.CPUUsage() // unreadable counts as zero: the program is charged a few ms more
+	}
+	return m
+}
+
+// interval is the time between ticks.
+func (m *monitor) interval() time.Duration {
+	if m.policy.Processes.Monitor > 0 {
+		return m.policy.Processes.Monitor
+	}
+	return 5 * time.Millisecond
+}
+
+// watches says whether there is anything to look at.
+func (m *monitor) watches() bool { return m.group != nil || m.policy.Processes.Max > 0 }
+
+// tick looks once. It returns why the run must end, or nil.
+func (m *monitor) tick() *stop {
+	m.ticks++
+	if m.group != nil {
+		if s := m.counters(); s != nil {
+			return s
+		}
+		if m.ticks%walkEvery != 1 {
+			return nil
+		}
+	}
+	return m.witness()
+}
+
+// counters reads what the kernel counted for the group.
+func (m *monitor) counters() *stop {
+	if hit, err := m.group.PidsHit(); err == nil && hit > 0 {
+		return &stop{Processes, pidsEvidence(hit, m.policy)}
+	}
+	if killed, err := m.group.OOMKills(); err == nil && killed > 0 {
+		return &stop{OOM, oomEvidence(killed)}
+	}
+	if n, err := m.group.PidsCurrent(); err == nil {
+		m.peak = max(m.peak, n-1) // without the reaper
+	}
+	limit := m.policy.Limits.CPU
+	if limit == 0 {
+		return nil
+	}
+	if used, err := m.group.CPUUsage(); err == nil && used-m.idle >= limit {
+		return &stop{CPU, Evidence{Source: "cgroup cpu", Detail: fmt.Sprintf("%v of CPU time used by the run, limit %v", (used - m.idle).Round(time.Millisecond), limit)}}
+	}
+	return nil
+}
+
+// witness counts the run's tasks in /proc.
+func (m *monitor) witness() *stop {
+	n := int64(len(m.tasks(m.root, true))) - 1
+	m.peak = max(m.peak, n)
+	if limit := m.policy.Processes.Max; limit > 0 && n > limit {
+		return &stop{Processes, Evidence{Source: "monitor", Detail: fmt.Sprintf("%d tasks seen, limit %d", n, limit)}}
+	}
+	return nil
+}
+
+func pidsEvidence(hit int64, p *spec.Policy) Evidence {
+	return Evidence{Source: "pids.events", Detail: fmt.Sprintf("a fork was refused %d times at %d tasks", hit, p.Processes.Max)}
+}
+
+func oomEvidence(killed int64) Evidence {
+	return Evidence{Source: "memory.events", Detail: fmt.Sprintf("oom_kill %d", killed)}
+}
+
+// tasks lists the tasks of pid and of everything below it: thread ids with
+// threads set, else process ids. What ends meanwhile is left out.
+func (m *monitor) tasks(pid int, threads bool) []int {
+	pids, out := []int{pid}, []int(nil)
+	for i := 0; i < len(pids); i++ {
+		base := "/proc/" + strconv.Itoa(pids[i]) + "/task"
+		dir, err := os.Open(base)
+		if err != nil {
+			continue
+		}
+		names, _ := dir.Readdirnames(-1) // a process that ends in between lists nothing
+		dir.Close()
+		for j, name := range names {
+			if tid, err := strconv.Atoi(name); err == nil && (threads || j == 0) {
+				if !threads {
+					tid = pids[i]
+				}
+				out = append(out, tid)
+			}
+			pids = append(pids, m.children(base+"/"+name+"/children")...)
+		}
+	}
+	return out
+}
+
+// children reads one children file of proc(5).
+func (m *monitor) children(file string) (pids []int) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	var all []byte
+	for {
+		n, err := unix.Read(fd, m.buf)
+		if n <= 0 || err != nil {
+			break
+		}
+		all = append(all, m.buf[:n]...)
+	}
+	for f := range bytes.FieldsSeq(all) {
+		if pid, err := strconv.Atoi(string(f)); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// descendants lists the processes below the reaper.
+func (m *monitor) descendants() []int {
+	all := m.tasks(m.root, false)
+	if len(all) == 0 {
+		return nil
+	}
+	return all[1:]
+}
+
+// killTree ends everything below the reaper with no help of a group or a PID
+// namespace: stop first, so that nothing forks away, then kill, until nothing is
+// left or the deadline has passed.
+func (m *monitor) killTree(deadline time.Time) error {
+	for {
+		left := 0
+		for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
+			left = 0
+			for _, pid := range m.descendants() {
+				if m.signal(pid, sig) {
+					left++
+				}
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("kill the process tree: %d processes are still alive", left)
+		}
+	}
+}
+
+// signal sends sig to pid if it still is one of the run's. The pidfd is opened
+// first: a number that was reused meanwhile has another parent. It says whether
+// a live process was there.
+func (m *monitor) signal(pid int, sig unix.Signal) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	st, ok := readStat(pid)
+	if !ok || st.state == 'Z' || st.state == 'X' || !m.below(st.ppid) {
+		return false
+	}
+	return unix.PidfdSendSignal(fd, sig, nil, 0) == nil
+}
+
+// below says whether pid is the reaper or one of its descendants.
+func (m *monitor) below(pid int) bool {
+	for pid > 1 && pid != m.root {
+		st, ok := readStat(pid)
+		if !ok {
+			return false
+		}
+		pid = st.ppid
+	}
+	return pid == m.root
+}
+
+// stat is the part of /proc/PID/stat that matters here, proc_pid_stat(5).
+type stat struct {
+	state byte
+	ppid  int
+	start uint64
+}
+
+func readStat(pid int) (stat, bool) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false
+	}
+	// "pid (comm) state ppid …": comm may hold anything, so start after its end.
+	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(f) < 20 {
+		return stat{}, false
+	}
+	ppid, err1 := strconv.Atoi(string(f[1]))
+	start, err2 := strconv.ParseUint(string(f[19]), 10, 64)
+	return stat{f[0][0], ppid, start}, err1 == nil && err2 == nil
+}

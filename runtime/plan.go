@@ -1,0 +1,443 @@
+// This file owns the way from config.json to the Plan of init: which steps, in
+// which order. What is not implemented is refused here by its field's name.
+
+package runtime
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	sbxinit "github.com/sbxrun/sbxrun/init"
+	"github.com/sbxrun/sbxrun/spec"
+)
+
+// blueprint is everything that a launch needs, made from config.json alone.
+type blueprint struct {
+	plan     sbxinit.Plan
+	clone    uintptr // CLONE_NEW* flags
+	spec     *specs.Spec
+	policy   *spec.Policy // nil for a config that no policy was compiled to
+	inside   bool         // the working directory is made inside the container (OpWorkdir)
+	reaped   bool         // the program runs under the reaper
+	seccomp  bool
+	cgroupNS bool
+}
+
+// cloneFlags maps namespaces that clone makes. The cgroup namespace is not among
+// them: init unshares it once it is in its group, else the group would be visible.
+var cloneFlags = map[specs.LinuxNamespaceType]uintptr{
+	specs.UserNamespace: unix.CLONE_NEWUSER, specs.PIDNamespace: unix.CLONE_NEWPID,
+	specs.MountNamespace: unix.CLONE_NEWNS, specs.IPCNamespace: unix.CLONE_NEWIPC,
+	specs.UTSNamespace: unix.CLONE_NEWUTS, specs.NetworkNamespace: unix.CLONE_NEWNET,
+	specs.CgroupNamespace: 0,
+}
+
+// draw makes the blueprint of a container. policy is the one that was compiled to
+// sp, nil without; bundle is where relative paths start.
+func draw(sp *specs.Spec, policy *spec.Policy, bundle string) (*blueprint, error) {
+	b := &blueprint{spec: sp, policy: policy}
+	if err := refuse(sp); err != nil {
+		return nil, err
+	}
+	if policy != nil {
+		b.reaped, b.inside = true, policy.Workdir.Private && policy.Filesystem.Isolate
+	}
+	for _, draw := range []func(string) error{b.namespaces, b.filesystem, b.names, b.process} {
+		if err := draw(bundle); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func (b *blueprint) has(flag uintptr) bool { return b.clone&flag != 0 }
+
+func (b *blueprint) namespaces(string) error {
+	seen := map[specs.LinuxNamespaceType]bool{}
+	for i, ns := range b.spec.Linux.Namespaces {
+		field := fmt.Sprintf("linux.namespaces[%d]", i)
+		flag, known := cloneFlags[ns.Type]
+		switch {
+		case !known:
+			return fmt.Errorf("%s.type: namespace %q is not supported", field, ns.Type)
+		case seen[ns.Type]:
+			return fmt.Errorf("%s.type: %q is listed twice", field, ns.Type)
+		case ns.Path != "":
+			return fmt.Errorf("%s.path: joining a namespace is not supported", field)
+		}
+		seen[ns.Type] = true
+		b.clone |= flag
+		b.cgroupNS = b.cgroupNS || ns.Type == specs.CgroupNamespace
+	}
+	if maps := len(b.spec.Linux.UIDMappings) + len(b.spec.Linux.GIDMappings); maps > 0 && !b.has(unix.CLONE_NEWUSER) {
+		return fmt.Errorf("linux.uidMappings: there is no user namespace to map")
+	} else if b.has(unix.CLONE_NEWUSER) && (len(b.spec.Linux.UIDMappings) == 0 || len(b.spec.Linux.GIDMappings) == 0) {
+		return fmt.Errorf("linux.uidMappings and linux.gidMappings: a user namespace needs both")
+	}
+	if b.cgroupNS {
+		b.plan.Add(sbxinit.OpCgroupNS, nil)
+	}
+	return nil
+}
+
+func (b *blueprint) filesystem(bundle string) error {
+	sp := b.spec
+	root := sp.Root.Path
+	if !filepath.IsAbs(root) {
+		root = filepath.Join(bundle, root)
+	}
+	root = filepath.Clean(root)
+	if !b.has(unix.CLONE_NEWNS) {
+		return b.withoutMountNamespace(root)
+	}
+	propagation, err := rootPropagation(sp.Linux.RootfsPropagation)
+	if err != nil {
+		return err
+	}
+	b.plan.Add(sbxinit.OpPropagation, []uint64{propagation})
+	b.plan.Add(sbxinit.OpRoot, nil, root)
+	if sp.Root.Readonly && root == "/" {
+		b.plan.Add(sbxinit.OpRootBelow, nil)
+	}
+	for i, m := range sp.Mounts {
+		mount, err := decodeMount(m, fmt.Sprintf("mounts[%d]", i), bundle)
+		if err != nil {
+			return err
+		}
+		nums, strs := sbxinit.MountStep(mount)
+		b.plan.Add(sbxinit.OpMount, nums, strs...)
+	}
+	if err := b.devices(root); err != nil {
+		return err
+	}
+	if b.inside {
+		b.plan.Add(sbxinit.OpWorkdir, nil, spec.WorkdirPath)
+	}
+	b.masks()
+	if sp.Root.Readonly && root != "/" {
+		b.plan.Add(sbxinit.OpRootReadonly, nil)
+	}
+	b.plan.Add(sbxinit.OpPivot, nil)
+	return nil
+}
+
+// withoutMountNamespace refuses what would need one.
+func (b *blueprint) withoutMountNamespace(root string) error {
+	sp := b.spec
+	switch {
+	case root != "/":
+		return fmt.Errorf("root.path: %q needs a mount namespace", root)
+	case sp.Root.Readonly:
+		return fmt.Errorf("root.readonly: needs a mount namespace")
+	case len(sp.Mounts) > 0:
+		return fmt.Errorf("mounts: need a mount namespace")
+	case len(sp.Linux.MaskedPaths) > 0:
+		return fmt.Errorf("linux.maskedPaths: need a mount namespace")
+	case len(sp.Linux.ReadonlyPaths) > 0:
+		return fmt.Errorf("linux.readonlyPaths: need a mount namespace")
+	case len(sp.Linux.Devices) > 0:
+		return fmt.Errorf("linux.devices: need a mount namespace")
+	case sp.Linux.RootfsPropagation != "":
+		return fmt.Errorf("linux.rootfsPropagation: needs a mount namespace")
+	}
+	return nil
+}
+
+func rootPropagation(name string) (uint64, error) {
+	flags, ok := map[string]uint64{
+		"": unix.MS_SLAVE, "rslave": unix.MS_SLAVE, "slave": unix.MS_SLAVE,
+		"rprivate": unix.MS_PRIVATE, "private": unix.MS_PRIVATE,
+	}[name]
+	if !ok {
+		return 0, fmt.Errorf("linux.rootfsPropagation: %q is not supported", name)
+	}
+	// Recursive in each case: a mount below that stayed shared would let mounts out.
+	return flags | unix.MS_REC, nil
+}
+
+// defaultDevices are those that config-linux.md#default-devices promises.
+var defaultDevices = []struct {
+	path         string
+	major, minor uint32
+}{
+	{"/dev/null", 1, 3}, {"/dev/zero", 1, 5}, {"/dev/full", 1, 7},
+	{"/dev/random", 1, 8}, {"/dev/urandom", 1, 9}, {"/dev/tty", 5, 0},
+}
+
+var defaultLinks = [][2]string{
+	{"/proc/self/fd", "/dev/fd"}, {"/proc/self/fd/0", "/dev/stdin"},
+	{"/proc/self/fd/1", "/dev/stdout"}, {"/proc/self/fd/2", "/dev/stderr"}, {"pts/ptmx", "/dev/ptmx"},
+}
+
+// devices fills a /dev that belongs to the container. One that is the host's,
+// because nothing or a bind was mounted there, stays as it is.
+func (b *blueprint) devices(root string) error {
+	own := root != "/"
+	for _, m := range b.spec.Mounts {
+		if path.Clean(m.Destination) == "/dev" {
+			own = m.Type != "bind" && !slices.Contains(m.Options, "bind") && !slices.Contains(m.Options, "rbind")
+		}
+	}
+	if !own {
+		if len(b.spec.Linux.Devices) > 0 {
+			return fmt.Errorf("linux.devices: /dev is the host's")
+		}
+		return nil
+	}
+	bind := uint64(0)
+	if b.has(unix.CLONE_NEWUSER) {
+		bind = 1
+	}
+	listed := map[string]bool{}
+	for i, d := range b.spec.Linux.Devices {
+		step, err := deviceStep(d, bind)
+		if err != nil {
+			return fmt.Errorf("linux.devices[%d]: %w", i, err)
+		}
+		listed[path.Clean(d.Path)] = true
+		b.plan.Add(sbxinit.OpDevice, step, path.Clean(d.Path))
+	}
+	for _, d := range defaultDevices {
+		if !listed[d.path] {
+			b.plan.Add(sbxinit.OpDevice, []uint64{bind, unix.S_IFCHR | 0o666, unix.Mkdev(d.major, d.minor), 0, 0}, d.path)
+		}
+	}
+	for _, l := range defaultLinks {
+		b.plan.Add(sbxinit.OpSymlink, nil, l[0], l[1])
+	}
+	return nil
+}
+
+func deviceStep(d specs.LinuxDevice, bind uint64) ([]uint64, error) {
+	kind, ok := map[string]uint64{"c": unix.S_IFCHR, "u": unix.S_IFCHR, "b": unix.S_IFBLK, "p": unix.S_IFIFO}[d.Type]
+	if !ok {
+		return nil, fmt.Errorf("type: unknown %q", d.Type)
+	}
+	if !path.IsAbs(d.Path) {
+		return nil, fmt.Errorf("path: %q is not absolute", d.Path)
+	}
+	mode, uid, gid := uint64(0o666), uint64(0), uint64(0)
+	if d.FileMode != nil {
+		mode = uint64(d.FileMode.Perm())
+	}
+	if d.UID != nil {
+		uid = uint64(*d.UID)
+	}
+	if d.GID != nil {
+		gid = uint64(*d.GID)
+	}
+	return []uint64{bind, kind | mode, unix.Mkdev(uint32(d.Major), uint32(d.Minor)), uid, gid}, nil
+}
+
+// masks come after every mount: a mask laid earlier could be covered again.
+func (b *blueprint) masks() {
+	for _, p := range b.spec.Linux.ReadonlyPaths {
+		b.plan.Add(sbxinit.OpReadonly, nil, p)
+	}
+	for _, p := range b.spec.Linux.MaskedPaths {
+		discard := uint64(0)
+		if b.policy != nil && slices.Contains(b.policy.Filesystem.Hide, p) {
+			discard = 1
+		}
+		b.plan.Add(sbxinit.OpMask, []uint64{discard}, p)
+	}
+}
+
+// names covers what a namespace is called and tuned to, up to the barrier.
+func (b *blueprint) names(string) error {
+	sp := b.spec
+	if (sp.Hostname != "" || sp.Domainname != "") && !b.has(unix.CLONE_NEWUTS) {
+		return fmt.Errorf("hostname: needs a uts namespace")
+	}
+	if sp.Hostname != "" {
+		b.plan.Add(sbxinit.OpHostname, nil, sp.Hostname)
+	}
+	if sp.Domainname != "" {
+		b.plan.Add(sbxinit.OpDomainname, nil, sp.Domainname)
+	}
+	if len(sp.Linux.Sysctl) > 0 && !b.has(unix.CLONE_NEWNS) {
+		return fmt.Errorf("linux.sysctl: needs a mount namespace")
+	}
+	b.plan.Add(sbxinit.OpReady, nil)
+	return nil
+}
+
+// rlimits maps the names of config.json to the kernel's numbers.
+var rlimits = map[string]int{
+	"RLIMIT_AS": unix.RLIMIT_AS, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_CPU": unix.RLIMIT_CPU,
+	"RLIMIT_DATA": unix.RLIMIT_DATA, "RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_LOCKS": unix.RLIMIT_LOCKS,
+	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_MSGQUEUE": unix.RLIMIT_MSGQUEUE, "RLIMIT_NICE": unix.RLIMIT_NICE,
+	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_NPROC": unix.RLIMIT_NPROC, "RLIMIT_RSS": unix.RLIMIT_RSS,
+	"RLIMIT_RTPRIO": unix.RLIMIT_RTPRIO, "RLIMIT_RTTIME": unix.RLIMIT_RTTIME,
+	"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING, "RLIMIT_STACK": unix.RLIMIT_STACK,
+}
+
+// process covers everything from the barrier to execve.
+func (b *blueprint) process(string) error {
+	p := b.spec.Process
+	b.plan.Add(sbxinit.OpChdir, nil, p.Cwd)
+	if p.OOMScoreAdj != nil {
+		b.plan.Add(sbxinit.OpOOMScore, nil, fmt.Sprint(*p.OOMScoreAdj))
+	}
+	for i, l := range p.Rlimits {
+		resource, ok := rlimits[l.Type]
+		if !ok {
+			return fmt.Errorf("process.rlimits[%d].type: unknown %q", i, l.Type)
+		}
+		b.plan.Add(sbxinit.OpRlimit, []uint64{uint64(resource), l.Soft, l.Hard}, l.Type)
+	}
+	filter, err := b.filter()
+	if err != nil {
+		return err
+	}
+	// Without no_new_privs only a holder of CAP_SYS_ADMIN may install a filter,
+	// so it must come before the capabilities go.
+	if filter != nil && !p.NoNewPrivileges {
+		b.plan = append(b.plan, *filter)
+	}
+	if err := b.identity(); err != nil {
+		return err
+	}
+	if p.NoNewPrivileges {
+		b.plan.Add(sbxinit.OpNoNewPrivs, nil)
+		if filter != nil {
+			b.plan = append(b.plan, *filter)
+		}
+	}
+	op := sbxinit.OpExec
+	if b.reaped {
+		op = sbxinit.OpReap
+	}
+	b.plan.Add(op, []uint64{uint64(len(p.Args))}, append(slices.Clone(p.Args), p.Env...)...)
+	return nil
+}
+
+func (b *blueprint) filter() (*sbxinit.Step, error) {
+	if b.spec.Linux.Seccomp == nil {
+		return nil, nil
+	}
+	prog, err := compileSeccomp(b.spec.Linux.Seccomp, goarch)
+	if err != nil {
+		return nil, fmt.Errorf("linux.seccomp: %w", err)
+	}
+	if prog.notify {
+		return nil, fmt.Errorf("linux.seccomp.listenerPath: a listener is not supported")
+	}
+	b.seccomp = true
+	return &sbxinit.Step{Op: sbxinit.OpSeccomp, Nums: []uint64{uint64(prog.flags)}, Strs: []string{string(prog.bytes())}}, nil
+}
+
+// identity orders bounding set, user and the other sets as capabilities(7) needs
+// them: bounding while CAP_SETPCAP is there, the rest after the user changed.
+func (b *blueprint) identity() error {
+	p := b.spec.Process
+	var bounding, eff, perm, inh, amb uint64
+	if c := p.Capabilities; c != nil {
+		for _, set := range []struct {
+			name  string
+			names []string
+			mask  *uint64
+		}{
+			{"bounding", c.Bounding, &bounding}, {"effective", c.Effective, &eff}, {"permitted", c.Permitted, &perm},
+			{"inheritable", c.Inheritable, &inh}, {"ambient", c.Ambient, &amb},
+		} {
+			mask, err := capMask("process.capabilities."+set.name, set.names)
+			if err != nil {
+				return err
+			}
+			*set.mask = mask
+		}
+		b.plan.Add(sbxinit.OpBounding, []uint64{bounding})
+	}
+	umask := uint64(0o022)
+	if p.User.Umask != nil {
+		umask = uint64(*p.User.Umask)
+	}
+	user := []uint64{uint64(p.User.UID), uint64(p.User.GID), umask}
+	for _, g := range p.User.AdditionalGids {
+		user = append(user, uint64(g))
+	}
+	if b.policy != nil && b.policy.Capabilities.Drop {
+		// Root's habit of regaining capabilities at execve is switched off and locked.
+		b.plan.Add(sbxinit.OpSecurebits, []uint64{lockedSecurebits})
+	}
+	b.plan.Add(sbxinit.OpUser, user)
+	if p.Capabilities != nil {
+		b.plan.Add(sbxinit.OpCaps, []uint64{eff, perm, inh, amb})
+	}
+	return nil
+}
+
+// lockedSecurebits is NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE, each locked
+// (securebits.h); KEEP_CAPS stays free because the user step uses it.
+const lockedSecurebits = 1<<0 | 1<<1 | 1<<2 | 1<<3 | 1<<6 | 1<<7
+
+// refuse names what sbxrun does not implement or cannot make sense of.
+func refuse(sp *specs.Spec) error {
+	if sp.Process == nil || len(sp.Process.Args) == 0 {
+		return fmt.Errorf("process.args: missing")
+	}
+	if sp.Root == nil || sp.Root.Path == "" {
+		return fmt.Errorf("root.path: missing")
+	}
+	if sp.Linux == nil {
+		sp.Linux = &specs.Linux{}
+	}
+	if !path.IsAbs(sp.Process.Cwd) {
+		return fmt.Errorf("process.cwd: %q is not an absolute path", sp.Process.Cwd)
+	}
+	p, l := sp.Process, sp.Linux
+	unsupported := []struct {
+		field string
+		used  bool
+	}{
+		{"process.terminal", p.Terminal},
+		{"process.apparmorProfile", p.ApparmorProfile != ""},
+		{"process.selinuxLabel", p.SelinuxLabel != ""},
+		{"process.scheduler", p.Scheduler != nil},
+		{"process.ioPriority", p.IOPriority != nil},
+		{"process.execCPUAffinity", p.ExecCPUAffinity != nil},
+		{"hooks", sp.Hooks != nil},
+		{"linux.mountLabel", l.MountLabel != ""},
+		{"linux.intelRdt", l.IntelRdt != nil},
+		{"linux.memoryPolicy", l.MemoryPolicy != nil},
+		{"linux.personality", l.Personality != nil},
+		{"linux.timeOffsets", len(l.TimeOffsets) > 0},
+		{"linux.netDevices", len(l.NetDevices) > 0},
+		{"linux.sysctl", len(l.Sysctl) > 0},
+		{"solaris", sp.Solaris != nil}, {"windows", sp.Windows != nil}, {"vm", sp.VM != nil},
+		{"zos", sp.ZOS != nil}, {"freebsd", sp.FreeBSD != nil},
+	}
+	for _, u := range unsupported {
+		if u.used {
+			return fmt.Errorf("%s: not supported", u.field)
+		}
+	}
+	return noNUL(sp)
+}
+
+// noNUL refuses strings that the kernel would cut short.
+func noNUL(sp *specs.Spec) error {
+	p := sp.Process
+	lists := map[string][]string{
+		"process.args": p.Args, "process.env": p.Env, "process.cwd": {p.Cwd}, "root.path": {sp.Root.Path},
+		"hostname": {sp.Hostname, sp.Domainname}, "linux.maskedPaths": sp.Linux.MaskedPaths, "linux.readonlyPaths": sp.Linux.ReadonlyPaths,
+	}
+	for i, m := range sp.Mounts {
+		lists[fmt.Sprintf("mounts[%d]", i)] = append([]string{m.Destination, m.Source, m.Type}, m.Options...)
+	}
+	for field, list := range lists {
+		for _, s := range list {
+			if strings.ContainsRune(s, 0) {
+				return fmt.Errorf("%s: a string contains a NUL byte", field)
+			}
+		}
+	}
+	return nil
+}

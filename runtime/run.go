@@ -1,0 +1,294 @@
+// This file owns a run under a policy from end to end: place, start, watch,
+// sweep, collect, clean up. The verdict itself is made in classify.go.
+
+package runtime
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/cgroup"
+	sbxinit "github.com/sbxrun/sbxrun/init"
+	"github.com/sbxrun/sbxrun/rootfs"
+	"github.com/sbxrun/sbxrun/spec"
+)
+
+// Options are what a run needs beside its config.json.
+type Options struct {
+	ID     string   // "" makes a random one; letters, digits, "_+-." otherwise
+	Bundle string   // where relative paths of the config start
+	Stdin  *os.File // nil is /dev/null
+	// Put fills the working directory before the program starts, Get takes files
+	// out of it after the run. Without a private working directory they are
+	// refused.
+	Put, Get func(*rootfs.Gateway) error
+}
+
+// drainTime bounds the wait for output after the end: only what nothing sweeps
+// can hold a pipe that long.
+const drainTime = 250 * time.Millisecond
+
+// killTime bounds the attempts to end everything.
+const killTime = 5 * time.Second
+
+// report is the reaper's word on the program's end.
+type report struct {
+	status syscall.WaitStatus
+	usage  syscall.Rusage
+	err    error // the channel ended instead
+}
+
+// run is the state of one supervised run.
+type run struct {
+	opt       Options
+	plan      *blueprint
+	policy    *spec.Policy
+	group     *cgroup.Group
+	workdir   *workdir
+	taps      [2]*tap
+	child     *child
+	monitor   *monitor
+	started   time.Time
+	wall      time.Duration
+	stop      *stop // the supervisor's own decision, nil when the program ended by itself
+	report    *report
+	reaper    *os.ProcessState
+	leftovers int
+	drained   bool
+	counters  cgroup.Evidence
+}
+
+// Run executes a compiled config.json under supervision and returns the verdict.
+// The Result is never nil. The error says that nothing ran (errors.Is
+// ErrUnavailable for a missing mechanism) or that sbxrun itself failed; it is
+// in the Result as well. Canceling ctx ends the run.
+func Run(ctx context.Context, sp *specs.Spec, opt Options) (*Result, error) {
+	r := &run{opt: opt}
+	err := r.setup(sp)
+	if err == nil {
+		err = r.start()
+	}
+	if err == nil {
+		err = r.watch(ctx)
+	}
+	if clean := r.cleanup(); err == nil {
+		err = clean
+	}
+	return r.result(sp, err), err
+}
+
+// setup draws the plan and makes what must be there before init is.
+func (r *run) setup(sp *specs.Spec) (err error) {
+	if r.opt.ID, err = checkID(r.opt.ID); err != nil {
+		return err
+	}
+	policy, err := spec.FromSpec(sp)
+	if err != nil {
+		return err
+	}
+	r.policy = &policy
+	if policy.Workdir.Private && !policy.Filesystem.Isolate {
+		if r.workdir, err = makeWorkdir(r.opt.ID, ownerOf(sp)); err != nil {
+			return err
+		}
+		sp = r.workdir.relocate(sp)
+	}
+	if r.plan, err = draw(sp, r.policy, r.opt.Bundle); err != nil {
+		return err
+	}
+	if policy.Cgroup == spec.CgroupOn {
+		if r.group, err = cgroup.Create(sp.Linux.CgroupsPath, r.opt.ID, sp.Linux.Resources); err != nil {
+			return unavailableCgroup(err)
+		}
+	}
+	return nil
+}
+
+// start brings the program to life: after it returns nil, the program runs.
+func (r *run) start() (err error) {
+	stdin := r.opt.Stdin
+	if stdin == nil {
+		if stdin, err = os.Open(os.DevNull); err != nil {
+			return err
+		}
+		defer stdin.Close()
+	}
+	io3 := stdio{stdin}
+	for i := range r.taps {
+		if r.taps[i], io3[i+1], err = openTap(r.policy.Limits.OutputHeld); err != nil {
+			return err
+		}
+		defer io3[i+1].Close()
+	}
+	if r.child, err = r.plan.start(r.group, io3); err != nil {
+		return err
+	}
+	if err = r.child.prepare(r.plan.plan); err != nil {
+		return explain(err)
+	}
+	if err = r.files(r.opt.Put); err != nil {
+		return err
+	}
+	if r.group != nil {
+		if err = r.group.Arm(); err != nil {
+			return unavailableCgroup(err)
+		}
+	}
+	r.monitor = newMonitor(r.child.proc.Pid, r.policy, r.group)
+	if _, err = r.child.release(true); err != nil {
+		return explain(err)
+	}
+	r.started = time.Now()
+	for _, t := range r.taps {
+		go t.run()
+	}
+	return nil
+}
+
+// watch waits for the program's end or decides on it, and then sweeps.
+func (r *run) watch(ctx context.Context) error {
+	reports := make(chan report, 1)
+	go func() { reports <- readReport(r.child.channel) }()
+	var wall, tick <-chan time.Time
+	if w := r.policy.Limits.Wall; w > 0 {
+		timer := time.NewTimer(w)
+		defer timer.Stop()
+		wall = timer.C
+	}
+	if r.monitor.watches() {
+		ticker := time.NewTicker(r.monitor.interval())
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for r.stop == nil && r.report == nil {
+		select {
+		case rep := <-reports:
+			r.report = &rep
+		case <-wall:
+			r.stop = &stop{WallClock, Evidence{Source: "supervisor", Detail: fmt.Sprintf("killed after %v of wall clock", r.policy.Limits.Wall)}}
+		case <-tick:
+			r.stop = r.monitor.tick()
+		case <-ctx.Done():
+			r.stop = &stop{Canceled, Evidence{Source: "supervisor", Detail: context.Cause(ctx).Error()}}
+		}
+	}
+	r.wall = time.Since(r.started)
+	return r.sweep()
+}
+
+// sweep ends whatever is left, waits for the reaper, and collects the output.
+func (r *run) sweep() error {
+	deadline := time.Now().Add(killTime)
+	if r.stop == nil && r.report.err == nil { // else the program itself is what is ended
+		r.leftovers = len(r.monitor.descendants())
+	}
+	var err error
+	if r.stop != nil || r.policy.Limits.Sweep || r.report.err != nil {
+		err = r.killAll(deadline)
+	}
+	// The reaper goes last: below L3 it is what the orphans hang on.
+	if kill := r.child.proc.Kill(); kill != nil && !errors.Is(kill, os.ErrProcessDone) {
+		err = errors.Join(err, kill)
+	}
+	state, wait := r.child.proc.Wait()
+	r.reaper = state
+	r.drained = true
+	end := time.Now().Add(drainTime)
+	for _, t := range r.taps {
+		r.drained = t.drain(end) && r.drained
+	}
+	return errors.Join(err, wait)
+}
+
+// killAll ends every process of the run.
+func (r *run) killAll(deadline time.Time) error {
+	switch {
+	case r.group != nil:
+		return r.group.Kill()
+	case r.plan.has(unix.CLONE_NEWPID):
+		return nil // the kernel ends the namespace with its first process, the reaper
+	}
+	return r.monitor.killTree(deadline)
+}
+
+// files lets the caller put or get files through the gateway.
+func (r *run) files(f func(*rootfs.Gateway) error) error {
+	if f == nil {
+		return nil
+	}
+	dir := r.child.work
+	if r.workdir != nil {
+		dir = r.workdir.dir
+	}
+	if dir == nil {
+		return fmt.Errorf("files in and out need a private working directory, which level %v has not", r.policy.Level)
+	}
+	g, err := rootfs.OpenGateway(dir, ownerOf(r.plan.spec), rootfs.Caps{FileSize: r.policy.Limits.FileSize})
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(g), g.Close())
+}
+
+// cleanup takes the evidence and undoes what setup and start made. It runs in
+// every case.
+func (r *run) cleanup() error {
+	var errs []error
+	if r.reaper != nil && r.opt.Get != nil {
+		errs = append(errs, r.files(r.opt.Get))
+	}
+	if r.child != nil {
+		if r.reaper == nil {
+			r.child.abandon()
+		} else {
+			r.child.close()
+		}
+	}
+	for _, t := range r.taps {
+		if t != nil && r.reaper == nil {
+			t.read.Close()
+		}
+	}
+	if r.group != nil {
+		var err error
+		if r.counters, err = r.group.Evidence(); err != nil {
+			errs = append(errs, fmt.Errorf("read the control group's counters: %w", err))
+		}
+		errs = append(errs, r.group.Delete())
+	}
+	if r.workdir != nil {
+		errs = append(errs, r.workdir.remove())
+	}
+	return errors.Join(errs...)
+}
+
+// readReport waits for the reaper's word: 'X', the wait status and the rusage.
+func readReport(channel io.Reader) report {
+	var b struct {
+		Kind   byte
+		Status int32
+		Usage  syscall.Rusage
+	}
+	if err := binary.Read(channel, binary.NativeEndian, &b); err != nil {
+		return report{err: fmt.Errorf("the reaper ended without a report: %w", err)}
+	}
+	return report{status: syscall.WaitStatus(b.Status), usage: b.Usage}
+}
+
+// explain names the refusal behind a failed step.
+func explain(err error) error {
+	var f *sbxinit.Failure
+	if errors.As(err, &f) {
+		return explainStep(f)
+	}
+	return err
+}

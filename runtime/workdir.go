@@ -1,0 +1,116 @@
+// This file owns the private working directory of runs that have none inside
+// their own mount namespace (L2 to L4), and what identifies a run.
+
+package runtime
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sbxrun/sbxrun/rootfs"
+	"github.com/sbxrun/sbxrun/spec"
+)
+
+// ErrID says that a container id is not acceptable.
+var ErrID = errors.New("invalid container id")
+
+// checkID refuses what could leave the directories that ids name, and makes a
+// random id of nothing.
+func checkID(id string) (string, error) {
+	if id == "" {
+		b := make([]byte, 8)
+		if _, err := rand.Read(b); err != nil {
+			return "", fmt.Errorf("make an id: %w", err)
+		}
+		return "run-" + hex.EncodeToString(b), nil
+	}
+	if len(id) > maxID || strings.Trim(id, ".") == "" || strings.ContainsFunc(id, notInID) {
+		return "", fmt.Errorf("%w: %.40q (1 to %d of letters, digits and _+-.)", ErrID, id, maxID)
+	}
+	return id, nil
+}
+
+// maxID leaves room for the id in the names of files and directories.
+const maxID = 200
+
+func notInID(r rune) bool {
+	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	return !letter && (r < '0' || r > '9') && !strings.ContainsRune("_+-.", r)
+}
+
+// workdir is a private directory on the host.
+type workdir struct {
+	path   string
+	dir    *os.File
+	parent *os.File
+}
+
+// makeWorkdir makes the directory with mode 0700 and "tmp" in it for owner.
+func makeWorkdir(id string, owner rootfs.Owner) (*workdir, error) {
+	path, err := os.MkdirTemp("", "sbxrun-"+id+"-")
+	if err != nil {
+		return nil, fmt.Errorf("make the working directory: %w", err)
+	}
+	w := &workdir{path: path}
+	if err = os.Mkdir(filepath.Join(path, "tmp"), 0o700); err == nil {
+		w.dir, err = os.Open(path)
+	}
+	if err == nil {
+		w.parent, err = os.Open(filepath.Dir(path))
+	}
+	if err == nil && os.Geteuid() == 0 {
+		if err = os.Chown(filepath.Join(path, "tmp"), int(owner.UID), int(owner.GID)); err == nil {
+			err = w.dir.Chown(int(owner.UID), int(owner.GID))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make the working directory: %w", err), os.RemoveAll(path))
+	}
+	return w, nil
+}
+
+// relocate gives a copy of sp in which the working directory is the real one.
+func (w *workdir) relocate(sp *specs.Spec) *specs.Spec {
+	move := func(s string) string {
+		if rest, ok := strings.CutPrefix(s, spec.WorkdirPath); ok && (rest == "" || rest[0] == '/') {
+			return w.path + rest
+		}
+		return s
+	}
+	out, process := *sp, *sp.Process
+	process.Cwd = move(process.Cwd)
+	process.Env = nil
+	for _, e := range sp.Process.Env {
+		key, value, _ := strings.Cut(e, "=")
+		process.Env = append(process.Env, key+"="+move(value))
+	}
+	out.Process = &process
+	return &out
+}
+
+func (w *workdir) remove() error {
+	err := rootfs.RemoveAll(w.parent, filepath.Base(w.path))
+	return errors.Join(err, w.dir.Close(), w.parent.Close())
+}
+
+// ownerOf is the host id that the program runs as.
+func ownerOf(sp *specs.Spec) rootfs.Owner {
+	o := rootfs.Owner{UID: sp.Process.User.UID, GID: sp.Process.User.GID}
+	if sp.Linux == nil {
+		return o
+	}
+	if m := sp.Linux.UIDMappings; len(m) > 0 {
+		o.UID = m[0].HostID + o.UID - m[0].ContainerID
+	}
+	if m := sp.Linux.GIDMappings; len(m) > 0 {
+		o.GID = m[0].HostID + o.GID - m[0].ContainerID
+	}
+	return o
+}

@@ -1,0 +1,225 @@
+// This file owns policy files, YAML or JSON: a level, and keys that differ from it.
+
+package spec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxPolicy bounds a policy file.
+const maxPolicy = 1 << 20
+
+// ParsePolicy reads a policy file. It starts from the preset that "level" names,
+// L5 without one, and changes the keys that follow; a list replaces the preset's.
+// Unknown keys, keys given twice, aliases and further documents are refused with
+// name, line and key.
+func ParsePolicy(data []byte, name string) (Policy, error) {
+	root, err := parseYAML(data)
+	if err == nil {
+		var p Policy
+		if p, err = policyOf(root); err == nil {
+			if err = p.Validate(); err == nil {
+				return p, nil
+			}
+		}
+	}
+	var at *lineError
+	if errors.As(err, &at) {
+		return Policy{}, fmt.Errorf("%s:%d: %w", name, at.line, at.err)
+	}
+	return Policy{}, fmt.Errorf("%s: %w", name, err)
+}
+
+// lineError is an error with its place in the file.
+type lineError struct {
+	line int
+	err  error
+}
+
+func (e *lineError) Error() string { return e.err.Error() }
+
+func atLine(n *yaml.Node, format string, args ...any) error {
+	return &lineError{n.Line, fmt.Errorf(format, args...)}
+}
+
+// parseYAML gives the one mapping that the file is; nil for an empty file.
+func parseYAML(data []byte) (*yaml.Node, error) {
+	if len(data) > maxPolicy {
+		return nil, fmt.Errorf("larger than %d bytes", maxPolicy)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, more yaml.Node
+	if err := dec.Decode(&doc); err == io.EOF {
+		return nil, errors.New("the policy is empty")
+	} else if err != nil {
+		return nil, oneLine(err)
+	}
+	if err := dec.Decode(&more); err != io.EOF {
+		return nil, errors.New("something follows the policy")
+	}
+	root := doc.Content[0]
+	if root.Kind != yaml.MappingNode {
+		return nil, atLine(root, "a policy is a mapping of keys")
+	}
+	return root, nil
+}
+
+func oneLine(err error) error {
+	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+}
+
+// pair is one entry of a mapping.
+type pair struct{ key, value *yaml.Node }
+
+// pairs gives the entries of a mapping, each key once.
+func pairs(n *yaml.Node) ([]pair, error) {
+	if n.Kind != yaml.MappingNode {
+		return nil, atLine(n, "a mapping belongs here")
+	}
+	seen := map[string]bool{}
+	var out []pair
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		switch {
+		case k.Kind != yaml.ScalarNode:
+			return nil, atLine(k, "a key must be a word")
+		case v.Kind == yaml.AliasNode || v.Anchor != "":
+			return nil, atLine(v, "%s: anchors and aliases are not allowed", k.Value)
+		case seen[k.Value]:
+			return nil, atLine(k, "%s: given twice", k.Value)
+		}
+		seen[k.Value] = true
+		out = append(out, pair{k, v})
+	}
+	return out, nil
+}
+
+func policyOf(root *yaml.Node) (Policy, error) {
+	entries, err := pairs(root)
+	if err != nil {
+		return Policy{}, err
+	}
+	p := Preset(L5)
+	for _, e := range entries {
+		if e.key.Value == "level" {
+			level, err := ParseLevel(e.value.Value)
+			if err != nil {
+				return p, atLine(e.value, "%v", err)
+			}
+			p = Preset(level)
+		}
+	}
+	for _, e := range entries {
+		if e.key.Value == "level" {
+			continue
+		}
+		if err := p.apply(e); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// apply takes one entry of the top level: a key of its own, or a group of keys.
+func (p *Policy) apply(e pair) error {
+	if _, err := find(e.key.Value); err == nil {
+		return p.set(e.key.Value, e)
+	}
+	if !isGroup(e.key.Value) {
+		return atLine(e.key, "%v", unknown(e.key.Value, groups()))
+	}
+	entries, err := pairs(e.value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", e.key.Value, err)
+	}
+	for _, sub := range entries {
+		if err := p.set(e.key.Value+"."+sub.key.Value, sub); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isGroup(name string) bool {
+	for _, k := range keys {
+		if group, _, ok := strings.Cut(k.Name, "."); ok && group == name {
+			return true
+		}
+	}
+	return false
+}
+
+// groups lists the words that may stand at the top level.
+func groups() []string {
+	out := []string{"level"}
+	for _, k := range keys {
+		group, _, _ := strings.Cut(k.Name, ".")
+		out = append(out, group)
+	}
+	return out
+}
+
+// set gives the key name the value of the entry.
+func (p *Policy) set(name string, e pair) error {
+	k, err := find(name)
+	if err != nil {
+		return atLine(e.key, "%v", err)
+	}
+	values, err := valuesOf(k.Type, e.value)
+	if err != nil {
+		return err
+	}
+	switch k.Type {
+	case "paths":
+		p.Filesystem.Hide = nil
+	case "variables":
+		p.Environment.Set = nil
+	}
+	for _, v := range values {
+		if err := k.set(p, v); err != nil {
+			return atLine(e.value, "%s: %v", name, err)
+		}
+	}
+	return nil
+}
+
+// valuesOf flattens a value to what Set takes, one string for each element.
+func valuesOf(typ string, n *yaml.Node) ([]string, error) {
+	switch {
+	case typ == "paths" && n.Kind == yaml.SequenceNode:
+		var out []string
+		for _, item := range n.Content {
+			if item.Kind != yaml.ScalarNode {
+				return nil, atLine(item, "a path belongs here")
+			}
+			out = append(out, item.Value)
+		}
+		return out, nil
+	case typ == "variables" && n.Kind == yaml.MappingNode:
+		entries, err := pairs(n)
+		var out []string
+		for _, e := range entries {
+			if e.value.Kind != yaml.ScalarNode {
+				return nil, atLine(e.value, "%s: a text belongs here", e.key.Value)
+			}
+			out = append(out, e.key.Value+"="+e.value.Value)
+		}
+		return out, err
+	case typ != "paths" && typ != "variables" && n.Kind == yaml.ScalarNode && n.Tag != "!!null":
+		return []string{n.Value}, nil
+	}
+	return nil, atLine(n, "%s belongs here", map[string]string{"paths": "a list of paths", "variables": "a mapping of variables"}[typ]+article(typ))
+}
+
+func article(typ string) string {
+	if typ == "paths" || typ == "variables" {
+		return ""
+	}
+	return "a " + typ
+}

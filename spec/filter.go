@@ -1,0 +1,96 @@
+// This file owns the system call filter of L5: what no program of this kind needs.
+// It is a deny list, because the programs are anybody's; what it must keep away are
+// the interfaces through which sandboxes have been left.
+
+package spec
+
+import (
+	"fmt"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+var architectures = map[string]specs.Arch{
+	"amd64": specs.ArchX86_64, "arm64": specs.ArchAARCH64,
+}
+
+// denied lists system calls by the answer they get. Where programs probe for a
+// feature and fall back, the answer is "not implemented"; elsewhere "not permitted".
+var denied = []struct {
+	errno uint
+	why   string
+	names []string
+}{
+	{enosys, "asynchronous rings run system calls that no filter sees", []string{"io_uring_setup", "io_uring_enter", "io_uring_register"}},
+	{enosys, "its flags lie behind a pointer that a filter cannot read; libc falls back to clone", []string{"clone3"}},
+	{eperm, "kernel code from user space", []string{"bpf", "init_module", "finit_module", "delete_module", "create_module", "kexec_load", "kexec_file_load"}},
+	{eperm, "keyrings have no namespace", []string{"add_key", "request_key", "keyctl"}},
+	{eperm, "lets user space stop the kernel in the middle of a copy", []string{"userfaultfd"}},
+	{eperm, "large and often faulty interface", []string{"perf_event_open", "fanotify_init", "lookup_dcookie", "nfsservctl"}},
+	{eperm, "reads and writes other processes", []string{"ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "process_madvise"}},
+	{eperm, "changes what is mounted where", []string{
+		"mount", "umount2", "umount", "pivot_root", "chroot", "move_mount", "open_tree", "open_tree_attr",
+		"fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "swapon", "swapoff", "quotactl", "quotactl_fd"}},
+	{eperm, "makes or joins namespaces", []string{"unshare", "setns"}},
+	{eperm, "opens files without a path, past every mask (shocker)", []string{"open_by_handle_at", "name_to_handle_at"}},
+	{eperm, "belongs to the whole machine", []string{
+		"reboot", "acct", "syslog", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname",
+		"iopl", "ioperm", "vhangup", "vm86", "vm86old", "uselib", "ustat", "sysfs", "_sysctl"}},
+}
+
+const (
+	eperm  = 1
+	enosys = 38
+)
+
+// newNamespaces are the clone flags that make a namespace; each is tested alone.
+var newNamespaces = []uint64{
+	0x10000000, // CLONE_NEWUSER
+	0x00020000, // CLONE_NEWNS
+	0x02000000, // CLONE_NEWCGROUP
+	0x04000000, // CLONE_NEWUTS
+	0x08000000, // CLONE_NEWIPC
+	0x20000000, // CLONE_NEWPID
+	0x40000000, // CLONE_NEWNET
+}
+
+// families are address families that lead out of the network namespace or into
+// seldom used kernel code: AF_VSOCK has no namespace, AF_ALG and AF_PACKET have a
+// record of faults.
+var families = []uint64{40 /* AF_VSOCK */, 38 /* AF_ALG */, 17 /* AF_PACKET */, 44 /* AF_XDP */, 21 /* AF_RDS */, 30 /* AF_TIPC */, 29 /* AF_CAN */, 9 /* AF_X25 */}
+
+// terminal are ioctls that put input into a terminal.
+var terminal = []uint64{0x5412 /* TIOCSTI */, 0x541c /* TIOCLINUX */}
+
+// DefaultFilter is the filter of L5 for an architecture named as in GOARCH.
+// Calls of any other architecture, and x32 calls, are refused whatever they are.
+func DefaultFilter(arch string) (*specs.LinuxSeccomp, error) {
+	native, ok := architectures[arch]
+	if !ok {
+		return nil, fmt.Errorf("syscalls.filter: there is no filter for architecture %q", arch)
+	}
+	f := &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Architectures: []specs.Arch{native}}
+	for _, d := range denied {
+		errno := d.errno
+		f.Syscalls = append(f.Syscalls, specs.LinuxSyscall{Names: d.names, Action: specs.ActErrno, ErrnoRet: &errno})
+	}
+	for _, flag := range newNamespaces {
+		f.Syscalls = append(f.Syscalls, denyArg("clone", 0, flag, flag, specs.OpMaskedEqual))
+	}
+	for _, family := range families { // an int for the kernel: the upper half says nothing
+		f.Syscalls = append(f.Syscalls, denyArg("socket", 0, 0xffffffff, family, specs.OpMaskedEqual))
+	}
+	for _, request := range terminal {
+		// The kernel looks at the lower half only (CVE-2019-10063).
+		f.Syscalls = append(f.Syscalls, denyArg("ioctl", 1, 0xffffffff, request, specs.OpMaskedEqual))
+	}
+	return f, nil
+}
+
+func denyArg(name string, index uint, value, valueTwo uint64, op specs.LinuxSeccompOperator) specs.LinuxSyscall {
+	errno := uint(eperm)
+	return specs.LinuxSyscall{
+		Names: []string{name}, Action: specs.ActErrno, ErrnoRet: &errno,
+		Args: []specs.LinuxSeccompArg{{Index: index, Value: value, ValueTwo: valueTwo, Op: op}},
+	}
+}
