@@ -32,8 +32,8 @@ type child struct {
 // stdio are the descriptors that the program gets as 0, 1 and 2.
 type stdio [3]*os.File
 
-// clone starts an init in the blueprint's namespaces, born in group where the
-// kernel can, and places it in the groups where it cannot. It waits for its plan.
+// clone starts an init in the blueprint's namespaces, born in its group. It waits
+// for its plan.
 func (b *blueprint) start(group *cgroup.Group, io3 stdio) (*child, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
@@ -68,15 +68,18 @@ func (b *blueprint) start(group *cgroup.Group, io3 stdio) (*child, error) {
 		Files: []*os.File{io3[0], io3[1], io3[2], theirs, kill, reaper},
 		Sys:   b.sysProcAttr(group),
 	}
-	if c.proc, err = os.StartProcess("/proc/self/exe", []string{sbxinit.Name}, attr); err != nil {
-		c.channel.Close()
-		return nil, b.explainStart(err)
+	start := func() (err error) {
+		c.proc, err = os.StartProcess("/proc/self/exe", []string{sbxinit.Name}, attr)
+		return err
 	}
 	if group != nil {
-		if err := group.Add(c.proc.Pid); err != nil {
-			c.abandon()
-			return nil, unavailableCgroup(err)
-		}
+		err = group.Enter(start)
+	} else {
+		err = start()
+	}
+	if err != nil {
+		c.channel.Close()
+		return nil, b.explainStart(err)
 	}
 	return c, nil
 }
