@@ -193,15 +193,10 @@ reap:   mov     r14d, 256
         mov     edx, 1
         sys     1                       # write
 
-        test    r12d, r12d              # never a pid that was reaped
-        jz      1f
-        mov     edi, r12d
-        mov     esi, 9                  # SIGKILL
-        sys     62                      # kill
-
-        # The group may outlive the program, or its number may belong to a stranger
-        # by now. While a child of ours, dead or alive, is in it, it is ours.
-1:      mov     edi, 2                  # P_PGID
+        # The group, which its leader cannot leave, so the program with it. It may
+        # outlive the program, or its number may be a stranger's by now: while a
+        # child of ours, dead or alive, is in it, it is ours.
+        mov     edi, 2                  # P_PGID
         mov     esi, r13d
         xor     edx, edx                # no siginfo, only: is there such a child?
         mov     r10d, 0x41000005        # WEXITED | WNOHANG | WNOWAIT | __WALL

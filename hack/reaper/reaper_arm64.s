@@ -191,14 +191,10 @@ reap:   mov     w23, #256
         mov     x2, #1
         sys     64                      // write
 
-        cbz     w21, 1f                 // never a pid that was reaped
-        mov     w0, w21
-        mov     x1, #9                  // SIGKILL
-        sys     129                     // kill
-
-        // The group may outlive the program, or its number may belong to a stranger
-        // by now. While a child of ours, dead or alive, is in it, it is ours.
-1:      mov     x0, #2                  // P_PGID
+        // The group, which its leader cannot leave, so the program with it. It may
+        // outlive the program, or its number may be a stranger's by now: while a
+        // child of ours, dead or alive, is in it, it is ours.
+        mov     x0, #2                  // P_PGID
         mov     w1, w22
         mov     x2, #0                  // no siginfo, only: is there such a child?
         mov     w3, #5                  // WEXITED | WNOHANG |
