@@ -195,7 +195,8 @@ func (r *run) usage(res *Result) {
 		}
 		u.PeakMemory = max(u.PeakMemory, r.counters.MemoryPeak)
 	}
-	u.PeakProcesses = max(r.monitor.peak, r.counters.PidsPeak-1, 1)
+	// Not pids.peak: that has seen the threads of init.
+	u.PeakProcesses = max(r.monitor.peak, 1)
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
