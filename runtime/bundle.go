@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -66,20 +65,6 @@ func describe(err error) error {
 		return errors.New("the JSON object is not complete")
 	}
 	return fmt.Errorf("not JSON: %w", err)
-}
-
-// runIDBase is the first of the host ids that runs are mapped to. From 2^31 on
-// no distribution hands out ids (systemd's documentation of uid ranges).
-const runIDBase = 1 << 31
-
-var runs atomic.Uint32
-
-// RunID gives the host id that inside id 0 of a run by root is mapped to. It is
-// unused: made of the supervisor's pid and the run's number, so that two runs at
-// the same time never share one, and with it never signal or trace each other.
-func RunID() uint32 {
-	const pids, perProcess = 1 << 22, 1 << 8
-	return runIDBase + uint32(os.Getpid()%pids)*perProcess + runs.Add(1)%perProcess
 }
 
 // Refused is the Result of a request that was turned down before any run.
