@@ -47,7 +47,10 @@ type Failure struct {
 
 // Error is one line: step, action, argument, errno.
 func (f *Failure) Error() string {
-	s := f.Step + ": " + f.Op
+	s := f.Op
+	if f.Step != "" {
+		s = f.Step + ": " + s
+	}
 	if f.Path != "" {
 		s += " " + f.Path
 	}

@@ -67,3 +67,10 @@ func inRanges(ranges []idRange, id uint32) bool {
 	}
 	return false
 }
+
+// setgroupsAllowed says whether this user namespace has setgroups(2) at all; one
+// that an ordinary user made has not, user_namespaces(7).
+func setgroupsAllowed() bool {
+	text, err := os.ReadFile("/proc/self/setgroups")
+	return err == nil && strings.TrimSpace(string(text)) == "allow"
+}

@@ -92,11 +92,11 @@ func (b *blueprint) sysProcAttr(group *cgroup.Group) *syscall.SysProcAttr {
 	if b.has(unix.CLONE_NEWUSER) {
 		sys.UidMappings = idMap(b.spec.Linux.UIDMappings)
 		sys.GidMappings = idMap(b.spec.Linux.GIDMappings)
-		root := os.Geteuid() == 0
 		// An ordinary user may write a gid map only after giving up setgroups.
-		sys.GidMappingsEnableSetgroups = root
+		groups := os.Geteuid() == 0 && setgroupsAllowed()
+		sys.GidMappingsEnableSetgroups = groups
 		// Inside id 0 holds the namespace's capabilities across execve of init.
-		sys.Credential = &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: !root}
+		sys.Credential = &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: !groups}
 	}
 	return sys
 }

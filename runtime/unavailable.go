@@ -128,12 +128,17 @@ func explainStep(f *sbxinit.Failure) error {
 	if f.Layer == "" {
 		return f
 	}
-	mechanism := f.Step
+	for _, n := range namespaceTable {
+		if n.name == f.Step {
+			return n.unavailable(f.Errno)
+		}
+	}
+	mechanism, cause := f.Step, *f
 	if f.Step == "mount" {
 		mechanism = strings.TrimSpace("mount " + f.Path)
 	}
-	var cause error = f
-	return &UnavailableError{Layer: f.Layer, Mechanism: mechanism, Remedy: remedies[f.Layer], Err: cause}
+	cause.Step = "" // the mechanism says it
+	return &UnavailableError{Layer: f.Layer, Mechanism: mechanism, Remedy: remedies[f.Layer], Err: &cause}
 }
 
 // unavailableCgroup turns what the cgroup package misses into the refusal.
