@@ -1,0 +1,134 @@
+// Attacks on the process tree and on what processes share (A8, A10 to A12, A17).
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	register(
+		attack{"A8", "read-env", "NEEDLE", "looks for a text in every environment it can read", readEnv},
+		attack{"A10", "daemon", "MARKER", "leaves a daemon that a kill of the group misses", daemon},
+		attack{"", "daemon-body", "MARKER", "what the daemon does", func([]string) { time.Sleep(20 * time.Second) }},
+		attack{"A11", "children", "N", "starts N children and keeps them", children},
+		attack{"A11", "fork-tree", "DEPTH", "every process starts two more", forkTree},
+		attack{"A12", "orphans", "N", "leaves N dead orphans, one after the other", orphans},
+		attack{"A17", "leave-ipc", "KEY", "leaves SysV and POSIX shared memory", leaveIPC},
+		attack{"A17", "find-ipc", "KEY", "looks for what another run left", findIPC},
+		attack{"", "kill-parent", "", "kills whoever started it", func([]string) {
+			saw("kill of the parent", unix.Kill(os.Getppid(), unix.SIGKILL))
+			time.Sleep(time.Second)
+		}},
+		attack{"C2", "fds", "", "lists descriptors beyond 2", listFDs},
+	)
+}
+
+func readEnv(args []string) {
+	needle := arg(args, 0)
+	files := []string{"/proc/self/environ", fmt.Sprintf("/proc/%d/environ", os.Getppid()), "/proc/1/environ"}
+	more, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, f := range append(files, more...) {
+		text, err := os.ReadFile(f)
+		if err == nil && strings.Contains(string(text), needle) {
+			saw("found in "+f, nil)
+			return
+		}
+	}
+	saw("no environment has it", errors.New("not found"))
+}
+
+func daemon(args []string) {
+	// Double fork: the middle process ends at once, its child has a session of its own.
+	if len(args) > 1 {
+		cmd := exec.Command("/proc/self/exe", "daemon-body", args[0])
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		saw("daemon", cmd.Start())
+		return
+	}
+	_ = self("daemon", arg(args, 0), "middle").Run()
+}
+
+func children(args []string) {
+	started := 0
+	var err error
+	for i := 0; err == nil && i < number(arg(args, 0)); i++ {
+		if err = exec.Command("/bin/sleep", "5").Start(); err == nil {
+			started++
+		}
+	}
+	saw(fmt.Sprintf("%d children", started), err)
+	time.Sleep(300 * time.Millisecond)
+}
+
+func forkTree(args []string) {
+	depth := number(arg(args, 0))
+	if depth > 7 { // 255 processes at the most
+		depth = 7
+	}
+	if depth > 0 {
+		for range 2 {
+			_ = self("fork-tree", fmt.Sprint(depth-1)).Start()
+		}
+	}
+	time.Sleep(time.Second)
+}
+
+func orphans(args []string) {
+	n := number(arg(args, 0))
+	cmd := exec.Command("/bin/sh", "-c", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do (/bin/true &); i=$((i+1)); done`, n))
+	cmd.Stderr = os.Stderr
+	err := cmd.Run()
+	zombies := 0
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, s := range stats {
+		text, _ := os.ReadFile(s)
+		if strings.Contains(string(text), ") Z ") {
+			zombies++
+		}
+	}
+	saw(fmt.Sprintf("%d orphans, %d zombies", n, zombies), err)
+}
+
+func leaveIPC(args []string) {
+	_, _, e := unix.Syscall(unix.SYS_SHMGET, uintptr(number(arg(args, 0))), 4096, unix.IPC_CREAT|0o666)
+	var err error
+	if e != 0 {
+		err = e
+	}
+	saw("SysV shared memory", err)
+	saw("POSIX shared memory", os.WriteFile("/dev/shm/attack-"+args[0], []byte("left"), 0o666))
+}
+
+func findIPC(args []string) {
+	_, _, e := unix.Syscall(unix.SYS_SHMGET, uintptr(number(arg(args, 0))), 0, 0)
+	var err error
+	if e != 0 {
+		err = e
+	}
+	saw("SysV shared memory", err)
+	_, err = os.Stat("/dev/shm/attack-" + args[0])
+	saw("POSIX shared memory", err)
+}
+
+func listFDs([]string) {
+	for fd := 3; fd < 256; fd++ {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+			continue
+		}
+		// Go's own descriptors (epoll, eventfd) are made on first use, not at start.
+		to, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		if !strings.HasPrefix(to, "anon_inode:") && !strings.HasPrefix(to, "/proc/") {
+			saw(fmt.Sprintf("descriptor %d is %s", fd, to), nil)
+		}
+	}
+}
