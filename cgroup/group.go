@@ -6,10 +6,11 @@
 // A controller that a limit needs and that cannot be had is an error of type
 // Missing; no group is made with less than was asked for.
 //
-// Importing the package costs about 0.9 ms of process start, nearly all of it
-// protobuf's registration of containerd/cgroups' metrics types and D-Bus; it has
-// no initialisation of its own. A process that only becomes a container's init
-// must not come here.
+// Importing the package costs about 1 ms of process start (2.4 ms against 1.4 ms
+// for an empty program with os/exec and encoding/json): 0.45 ms of initialisation,
+// most of it protobuf's registration of containerd/cgroups' metrics types, and the
+// paging in of a program four times the size. It initialises nothing of its own.
+// A process that only becomes a container's init must not come here.
 //
 // This file owns the Group: how it is made, found again, entered and changed.
 package cgroup
@@ -360,6 +361,15 @@ func (g *Group) Arm() error {
 	return nil
 }
 
+// has says whether the group takes part in a controller.
+func (g *Group) has(h *host, controller string) bool {
+	if h.onV1(controller) {
+		return g.state.V1[v1Name(controller)] != ""
+	}
+	d := g.unified()
+	return d != nil && slices.Contains(words(filepath.Join(d.path, "cgroup.controllers")), controller)
+}
+
 // Update applies changed resources to a group with processes. What res leaves out
 // stays; device rules cannot be changed. A controller that the group was made
 // without gives *Missing.
@@ -371,8 +381,10 @@ func (g *Group) Update(res *specs.LinuxResources) error {
 	if len(res.Devices) > 0 {
 		return unsupported("devices", "the device rules of a living group cannot be changed")
 	}
-	if _, _, err := h.split(demands(res), false); err != nil {
-		return err
+	for _, c := range demands(res) {
+		if !g.has(h, c) { // the library would skip it silently
+			return missing(c, g.String(), errors.New("the group was made without it"))
+		}
 	}
 	if res.Memory != nil && res.Memory.Limit != nil && *res.Memory.Limit > 0 && isTrue(res.Memory.CheckBeforeUpdate) {
 		if now, err := g.read(memoryNow); err != nil || now > *res.Memory.Limit {

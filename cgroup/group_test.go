@@ -1,3 +1,5 @@
+// This file owns the tests of limits, evidence, birth and finding a group again.
+
 package cgroup
 
 import (
@@ -5,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,7 +15,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -32,7 +34,7 @@ func TestMemoryBeyondTheLimitIsKilledAndCounted(t *testing.T) {
 	if e.OOMKills < 1 || e.OOMEvents < 1 {
 		t.Errorf("kill is not in the evidence: %+v", e)
 	}
-	if e.MemoryLimit != 32<<20 || e.MemoryPeak > 33<<20 || (e.MemoryPeak < 16<<20 && g.has("memory.peak", "memory.max_usage_in_bytes")) {
+	if e.MemoryLimit != 32<<20 || e.MemoryPeak > 33<<20 || (e.MemoryPeak < 16<<20 && g.hasFile("memory.peak", "memory.max_usage_in_bytes")) {
 		t.Errorf("limit and peak are not near 32 MiB: %+v", e)
 	}
 	if n, err := g.OOMKills(); n != e.OOMKills || err != nil {
@@ -40,8 +42,8 @@ func TestMemoryBeyondTheLimitIsKilledAndCounted(t *testing.T) {
 	}
 }
 
-// has says whether the kernel has one of the files.
-func (g *Group) has(files ...string) bool {
+// hasFile says whether the kernel has one of the files.
+func (g *Group) hasFile(files ...string) bool {
 	return slices.ContainsFunc(files, func(f string) bool {
 		_, err := os.Stat(filepath.Join(g.of("memory").path, f))
 		return err == nil
@@ -137,157 +139,6 @@ func TestAddMovesAWaitingProcess(t *testing.T) {
 		if at.v1[name] != want {
 			t.Errorf("%s: moved to %q, want %q", name, at.v1[name], want)
 		}
-	}
-}
-
-func TestKillEndsEveryKindOfProcess(t *testing.T) {
-	stop := func(t *testing.T, _ *Group, p *program) {
-		if err := p.cmd.Process.Signal(unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-	}
-	freeze := func(t *testing.T, g *Group, _ *program) {
-		if err := g.Freeze(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	left := func(t *testing.T, g *Group, p *program) { // for the root of its hierarchy
-		if d := g.unified(); d != nil {
-			if err := writeFile(g.state.Mount+"/cgroup.procs", strconv.Itoa(p.cmd.Process.Pid)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for _, c := range []struct {
-		kind, helper string
-		make         func(*testing.T, *Group, *program)
-	}{
-		{"waiting", "wait", nil}, {"spinning", "spin", nil}, {"stopped", "wait", stop}, {"frozen", "wait", freeze},
-		{"forking", "forker", nil}, {"without its first thread", "leaderless", nil}, {"gone from the unified group", "wait", left},
-	} {
-		t.Run(c.kind, func(t *testing.T) {
-			g := group(t, memory(256))
-			if c.kind == "gone from the unified group" && len(g.state.V1) == 0 {
-				t.Skip("on pure v2 what leaves the group is out of it")
-			}
-			p := run(t, g, c.helper)
-			if c.make != nil {
-				c.make(t, g, p)
-			}
-			if err := g.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if left, err := g.Procs(); len(left) > 0 || err != nil {
-				t.Errorf("left after the kill: %v, %v", left, err)
-			}
-			if s := p.signal(); s != unix.SIGKILL {
-				t.Errorf("ended by %v, want SIGKILL", s)
-			}
-		})
-	}
-}
-
-func TestKillWithoutCgroupKillEndsAForkingGroup(t *testing.T) {
-	g := group(t, memory(256))
-	p := run(t, g, "forker")
-	until(t, "children", func() bool { list, _ := g.Procs(); return len(list) > 20 })
-	err := wait(killTime, func() (bool, error) {
-		for _, d := range g.dirs {
-			d.signal()
-		}
-		return g.empty()
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.signal()
-}
-
-func TestKillFileEndsTheGroup(t *testing.T) {
-	g := group(t, nil)
-	f, err := g.KillFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f == nil {
-		t.Skip("no cgroup.kill here (v1 only, or a kernel before 5.14)")
-	}
-	defer f.Close()
-	p := run(t, g, "wait")
-	if _, err := f.WriteString("1"); err != nil {
-		t.Fatal(err)
-	}
-	if s := p.signal(); s != unix.SIGKILL {
-		t.Errorf("ended by %v, want SIGKILL", s)
-	}
-}
-
-func TestFreezeHoldsTheProgramUntilThaw(t *testing.T) {
-	g := group(t, nil)
-	run(t, g, "spin").goOn()
-	usage := func() time.Duration {
-		d, err := g.CPUUsage()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	}
-	until(t, "CPU time", func() bool { return usage() > 20*time.Millisecond })
-	if err := g.Freeze(); err != nil {
-		t.Fatal(err)
-	}
-	if on, err := g.Frozen(); !on || err != nil {
-		t.Errorf("Frozen = %v, %v", on, err)
-	}
-	was := usage()
-	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
-	}
-	if now := usage(); now-was > 5*time.Millisecond {
-		t.Errorf("a frozen program used %v", now-was)
-	}
-	if err := g.Thaw(); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "more CPU time", func() bool { return usage() > was+20*time.Millisecond })
-}
-
-func TestDeleteWaitsForTheLastProcess(t *testing.T) {
-	needRoot(t)
-	g, err := Create("", name(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := run(t, g, "wait")
-	deleted := make(chan error)
-	go func() { deleted <- g.Delete() }()
-	select {
-	case err := <-deleted:
-		t.Fatalf("deleted with a living process: %v", err)
-	case <-time.After(50 * time.Millisecond):
-	}
-	p.cmd.Process.Kill()
-	if err := <-deleted; err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestDeleteTakesTheGroupsBelow(t *testing.T) {
-	needRoot(t)
-	g, err := Create("", name(), memory(64))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range g.dirs {
-		if err := os.MkdirAll(d.path+"/a/b/c", 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	path := g.dirs[0].path
-	if err := g.Delete(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s: %v", path, err)
 	}
 }
 
@@ -400,6 +251,10 @@ func TestUpdateMovesTheLimitBothWays(t *testing.T) {
 			t.Errorf("limit = %d, %v, want %d", e.MemoryLimit, err, want)
 		}
 	}
+	var m *Missing
+	if err := g.Update(&specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: ptr(uint64(512))}}); !errors.As(err, &m) || m.Controller != "cpu" {
+		t.Errorf("a limit of a controller that the group has not got: %v", err)
+	}
 	low := int64(1)
 	yes := true
 	run(t, g, "wait")
@@ -420,7 +275,7 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 	} {
 		if g, err := Create("", id, res); err == nil {
 			t.Errorf("made with %+v", res)
-			g.Delete()
+			_ = g.Delete()
 		}
 	}
 	out, _ := filepath.Glob("/sys/fs/cgroup/*/sbxrun/" + id)
@@ -517,15 +372,34 @@ func TestProbeFindsWhatCreateFinds(t *testing.T) {
 	}
 }
 
-func TestKillSparesACallerOfEnter(t *testing.T) {
-	g := group(t, nil)
-	err := g.Enter(func() error { // this process is among those listed now, on v1
-		for _, d := range g.dirs {
-			d.signal()
+// BenchmarkGroup is what a run pays for its group, the start of a program in it
+// included.
+func BenchmarkGroup(b *testing.B) {
+	if os.Geteuid() != 0 {
+		b.Skip("must be root to make groups")
+	}
+	res := memory(64)
+	res.Pids = pids(64).Pids
+	for b.Loop() {
+		g, err := Create("", name(), res)
+		if err != nil {
+			b.Fatal(err)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
+		cmd := exec.Command("true")
+		if g.FD() >= 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: g.FD()}
+		}
+		if err := errors.Join(g.Enter(cmd.Start), g.Arm(), cmd.Wait(), g.Kill(), g.Delete()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkStart is the same start without a group.
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		if err := exec.Command("true").Run(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -73,7 +73,7 @@ func step(word string) {
 }
 
 func spin() {
-	for {
+	for n := 0; ; n++ {
 	}
 }
 

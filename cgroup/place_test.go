@@ -1,3 +1,5 @@
+// This file owns the tests of where groups are made and of what is missed there.
+
 package cgroup
 
 import (

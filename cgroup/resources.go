@@ -56,14 +56,6 @@ func set[T int64 | uint64 | uint16](v *T) bool { return v != nil && *v != 0 }
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// limit writes a byte count, of which OCI says -1 for none.
-func limit(v int64) string {
-	if v < 0 {
-		return "max"
-	}
-	return strconv.FormatInt(v, 10)
-}
-
 // forV2 splits the resources whose controllers are in the unified hierarchy into
 // what the library maps and the settings to write after it. oomGroup asks that
 // memory kills take the whole group, unless the unified map says otherwise.
@@ -268,10 +260,12 @@ func forV1(res specs.LinuxResources, onV1 func(string) bool) (*specs.LinuxResour
 		}
 	}
 	if res.Memory != nil {
-		m := *res.Memory
-		m.Swap = nil   // by hand: see swapV1
-		m.Kernel = nil //nolint:staticcheck // OCI lets it be ignored, kernels since 5.4 do
-		lib.Memory = &m
+		// Without swap, see swapV1, and without the limit of kernel memory, which
+		// OCI lets a runtime ignore and kernels since 5.4 do.
+		lib.Memory = &specs.LinuxMemory{
+			Limit: res.Memory.Limit, Reservation: res.Memory.Reservation, KernelTCP: res.Memory.KernelTCP,
+			Swappiness: res.Memory.Swappiness, DisableOOMKiller: res.Memory.DisableOOMKiller,
+		}
 	}
 	for _, h := range res.HugepageLimits {
 		own = append(own, setting{"hugetlb", "hugetlb." + h.Pagesize + ".limit_in_bytes", strconv.FormatUint(h.Limit, 10)})

@@ -1,3 +1,5 @@
+// This file owns the tests of what resources mean and how counters are read.
+
 package cgroup
 
 import (
