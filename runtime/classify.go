@@ -123,13 +123,13 @@ var texts = []struct {
 	reason Reason
 	words  []string
 }{
-	{OOM, []string{"MemoryError", "std::bad_alloc", "Cannot allocate memory", "out of memory", "OutOfMemoryError", "memory exhausted"}},
-	{FileSize, []string{"File too large", "EFBIG"}},
+	{OOM, []string{"memoryerror", "std::bad_alloc", "cannot allocate memory", "out of memory", "outofmemoryerror", "memory exhausted"}},
+	{FileSize, []string{"file too large", "efbig", "file size limit exceeded"}},
 }
 
 func (r *run) fromText(stderr string) (verdict, bool) {
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
-	last := strings.Join(lines[max(0, len(lines)-3):], "\n")
+	last := strings.ToLower(strings.Join(lines[max(0, len(lines)-3):], "\n"))
 	for _, t := range texts {
 		if t.reason == OOM && r.policy.Limits.Memory == 0 || t.reason == FileSize && r.policy.Limits.FileSize == 0 {
 			continue

@@ -36,7 +36,7 @@ var codeCommand = &cli.Command{
 		&cli.BoolFlag{Name: "json", Usage: "print one Result object"},
 	),
 	Action: func(c *cli.Context) error {
-		res, err := code(c)
+		res, err := runCode(c)
 		return finish(c, res, err)
 	},
 }
@@ -86,7 +86,7 @@ type program struct {
 	undo func() error // removes what was written on the host
 }
 
-func code(c *cli.Context) (*runtime.Result, error) {
+func runCode(c *cli.Context) (*runtime.Result, error) {
 	policy, err := policyOf(c)
 	if err != nil {
 		return nil, err
@@ -235,12 +235,14 @@ func input(arg string) (func(*rootfs.Gateway) error, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--in: %w", err)
 	}
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("--in: %s is not a regular file", host)
 	}
+	perm := 0o600 | st.Mode()&0o100 // what is a program stays one
 	return func(g *rootfs.Gateway) error {
 		defer f.Close()
-		_, err := g.Put(name, f, 0o600)
+		_, err := g.Put(name, f, perm)
 		return err
 	}, nil
 }
