@@ -54,7 +54,7 @@ type workdir struct {
 
 // makeWorkdir makes the directory with mode 0700 and "tmp" in it for owner.
 func makeWorkdir(id string, owner rootfs.Owner) (*workdir, error) {
-	path, err := os.MkdirTemp("", "sbxrun-"+id+"-")
+	path, err := os.MkdirTemp(tempDir(owner), "sbxrun-"+id+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make the working directory: %w", err)
 	}
@@ -74,6 +74,23 @@ func makeWorkdir(id string, owner rootfs.Owner) (*workdir, error) {
 		return nil, errors.Join(fmt.Errorf("make the working directory: %w", err), os.RemoveAll(path))
 	}
 	return w, nil
+}
+
+// tempDir is where the directory is made: TMPDIR, unless the run has another id
+// than the caller and could not get there. Then it is /tmp.
+func tempDir(owner rootfs.Owner) string {
+	dir := os.TempDir()
+	if int(owner.UID) == os.Geteuid() {
+		return dir
+	}
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		if st, err := os.Stat(d); err != nil || st.Mode()&0o001 == 0 {
+			return "/tmp"
+		}
+		if d == "/" || d == "." {
+			return dir
+		}
+	}
 }
 
 // relocate gives a copy of sp in which the working directory is the real one.
