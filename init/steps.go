@@ -118,6 +118,8 @@ func failure(step Step, err error) *Failure {
 	f := &Failure{Step: table[step.Op].name, Layer: table[step.Op].layer, Op: "failed"}
 	var at *fs.PathError
 	switch {
+	case errors.As(err, &at) && step.Op == OpMount && at.Path != step.Strs[1]:
+		f.Op, f.Path = at.Op+" "+at.Path+" for", step.Strs[1]
 	case errors.As(err, &at):
 		f.Op, f.Path = at.Op, at.Path
 	case len(step.Strs) > 0 && step.Op != OpSeccomp:

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	sbxinit "github.com/sbxrun/sbxrun/init"
+	"github.com/sbxrun/sbxrun/rootfs"
 	"github.com/sbxrun/sbxrun/spec"
 )
 
@@ -110,8 +111,9 @@ func (b *blueprint) filesystem(bundle string) error {
 		if err != nil {
 			return err
 		}
-		nums, strs := sbxinit.MountStep(mount)
-		b.plan.Add(sbxinit.OpMount, nums, strs...)
+		if err := b.mount(mount); err != nil {
+			return err
+		}
 	}
 	if err := b.devices(root); err != nil {
 		return err
@@ -124,6 +126,28 @@ func (b *blueprint) filesystem(bundle string) error {
 		b.plan.Add(sbxinit.OpRootReadonly, nil)
 	}
 	b.plan.Add(sbxinit.OpPivot, nil)
+	return nil
+}
+
+// mount plans one entry of mounts, which for control groups are several.
+func (b *blueprint) mount(m rootfs.Mount) error {
+	mounts, readonly := []rootfs.Mount{m}, false
+	if m.Type == "cgroup" && !m.Bind {
+		if !b.cgroupNS {
+			return fmt.Errorf("mounts: %s: a cgroup mount needs a cgroup namespace", m.Target)
+		}
+		var err error
+		if mounts, readonly, err = cgroupMounts(m); err != nil {
+			return err
+		}
+	}
+	for _, one := range mounts {
+		nums, strs := sbxinit.MountStep(one)
+		b.plan.Add(sbxinit.OpMount, nums, strs...)
+	}
+	if readonly {
+		b.plan.Add(sbxinit.OpReadonly, nil, m.Target)
+	}
 	return nil
 }
 

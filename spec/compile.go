@@ -68,6 +68,10 @@ const (
 	format = "1"
 )
 
+// ociVersion is the oldest version of the specification that has every field a
+// compiled config uses: older runtimes refuse a newer one unread.
+const ociVersion = "1.0.2"
+
 // Compile turns the policy into the config.json that enforces it. It is pure: it
 // looks at nothing but its arguments.
 func Compile(p Policy, host Host, proc Process) (*specs.Spec, error) {
@@ -85,7 +89,7 @@ func Compile(p Policy, host Host, proc Process) (*specs.Spec, error) {
 		return nil, fmt.Errorf("a root file system of its own needs processes.isolate (L3 or higher)")
 	}
 	sp := &specs.Spec{
-		Version:     specs.Version,
+		Version:     ociVersion,
 		Root:        &specs.Root{Path: root, Readonly: p.Filesystem.Isolate},
 		Annotations: p.annotations(),
 		Process: &specs.Process{

@@ -57,14 +57,14 @@ func bundleOf(c *cli.Context) (dir, id string, err error) {
 		return "", "", fmt.Errorf("unexpected argument %q", c.Args().Get(1))
 	}
 	dir, id = c.String("bundle"), c.Args().First()
+	if c.NArg() == 1 && id == "" {
+		return "", "", fmt.Errorf("%w: it is empty", runtime.ErrID)
+	}
 	if dir == "" {
 		dir = "."
-		if _, err := os.Stat(filepath.Join(id, "config.json")); c.NArg() == 1 && id != "" && err == nil {
+		if _, err := os.Stat(filepath.Join(id, "config.json")); id != "" && err == nil {
 			dir, id = id, ""
 		}
-	}
-	if c.NArg() == 1 && id == "" && dir == "." {
-		return "", "", fmt.Errorf("%w: it is empty", runtime.ErrID)
 	}
 	dir, err = filepath.Abs(dir)
 	return dir, id, err
