@@ -54,7 +54,7 @@ var machine = sync.OnceValues(func() (*host, error) {
 // mountinfo may lie hidden beneath another one.
 func mountedAs(path string, magic int64) bool {
 	var st unix.Statfs_t
-	return unix.Statfs(path, &st) == nil && int64(st.Type) == magic
+	return unix.Statfs(path, &st) == nil && st.Type == magic
 }
 
 // parseMounts reads proc_pid_mountinfo(5). Of several mounts of one hierarchy

@@ -114,28 +114,43 @@ func oomEvidence(killed int64) Evidence {
 func (m *monitor) tasks(pid int, threads bool) []int {
 	pids, out := []int{pid}, []int(nil)
 	for i := 0; i < len(pids); i++ {
-		base := "/proc/" + strconv.Itoa(pids[i]) + "/task"
-		dir, err := os.Open(base)
-		if err != nil {
-			continue
-		}
-		names, _ := dir.Readdirnames(-1) // a process that ends in between lists nothing
-		dir.Close()
-		for j, name := range names {
-			if tid, err := strconv.Atoi(name); err == nil && (threads || j == 0) {
-				if !threads {
-					tid = pids[i]
-				}
+		for j, tid := range threadsOf(pids[i]) {
+			switch {
+			case threads:
 				out = append(out, tid)
+			case j == 0:
+				out = append(out, pids[i])
 			}
-			pids = append(pids, m.children(base+"/"+name+"/children")...)
+			pids = append(pids, m.children(pids[i], tid)...)
 		}
 	}
 	return out
 }
 
-// children reads one children file of proc(5).
-func (m *monitor) children(file string) (pids []int) {
+// threadsOf lists the threads of a process. The link count of its task directory
+// tells how many there are; most have one, and its number is known.
+func threadsOf(pid int) []int {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task"
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return nil
+	}
+	if st.Nlink == 3 {
+		return []int{pid}
+	}
+	entries, _ := os.ReadDir(dir) // a process that ends in between lists nothing
+	var tids []int
+	for _, e := range entries {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
+}
+
+// children reads what a thread has started, proc_pid_task(5).
+func (m *monitor) children(pid, tid int) (pids []int) {
+	file := "/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(tid) + "/children"
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
