@@ -39,7 +39,7 @@ func TestLimitsStopAndSayWhy(t *testing.T) {
 		{"A1 below, only the watchdog ends it", spec.L0, nil, []string{"attack", "sleep"}, runtime.WallClock, "supervisor"},
 		{"A2 one process runs out of CPU time", spec.L1, []string{"--wall", "30s", "--cpu", "1s"}, []string{"attack", "spin"}, runtime.CPU, ""},
 		{"A2 so does one under a PID namespace", spec.L5, []string{"--wall", "30s", "--cpu", "1s"}, []string{"attack", "spin"}, runtime.CPU, ""},
-		{"A2 so do several within their own limits", spec.L1, []string{"--wall", "30s", "--cpu", "1s"}, []string{"attack", "cpu-tree", "3", "1"}, runtime.CPU, ""},
+		{"A2 so do several within their own limits", spec.L1, []string{"--wall", "30s", "--cpu", "1s"}, []string{"attack", "cpu-tree", "3", "20"}, runtime.CPU, ""},
 		{"A2 so does one without a group", spec.L5, []string{"--wall", "30s", "--cpu", "1s", "--cgroup", "off", "--memory", "0"}, []string{"attack", "spin"}, runtime.CPU, "rusage"},
 		{"A3 a hog on the heap is ended", spec.L1, slow, []string{"attack", "heap", "400"}, runtime.OOM, "memory.events"},
 		{"A3 a hog in a memfd is ended", spec.L1, append([]string{"--file-size", "1GiB"}, slow...), []string{"attack", "memfd", "400"}, runtime.OOM, "memory.events"},

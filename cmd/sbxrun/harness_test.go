@@ -172,7 +172,7 @@ func lookAround(t testing.TB) traces {
 	tr := traces{mounts: string(mounts)}
 	tr.temp, _ = filepath.Glob(filepath.Join(os.TempDir(), "sbxrun-run-*"))
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(p, "/sbxrun/") {
+		if err == nil && d.IsDir() && strings.Contains(p, "/sbxrun/run-") {
 			tr.groups = append(tr.groups, p)
 		}
 		return nil // groups of others come and go

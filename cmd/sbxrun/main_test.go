@@ -40,7 +40,7 @@ func TestCodeRunsSourceTextInEveryWay(t *testing.T) {
 			{"stdin", []string{"--lang", "python", "-"}, "import sys\nprint(6*7, sys.argv[1:])\nsys.exit(3)\n"},
 			{"a command", []string{"--", "/bin/sh", "-c", "echo 42; exit 3"}, ""},
 		} {
-			cmd := exec.Command(sbxrun, append([]string{"code", "--level", level, "--wall", "30s"}, tc.args...)...)
+			cmd := exec.Command(sbxrun, append([]string{"code", "--level", level, "--wall", "60s", "--cpu", "60s"}, tc.args...)...)
 			cmd.Stdin = strings.NewReader(tc.in)
 			if o := finishCommand(t, cmd); o.exit != 3 || !strings.HasPrefix(o.stdout, "42") || o.stderr != "" {
 				t.Errorf("%s at %s: %+v", tc.name, level, o)
@@ -207,7 +207,7 @@ func TestABundleWithoutAPolicyRunsAsWithRunc(t *testing.T) {
 		{"the root is read-only", "echo x >/x 2>/dev/null || echo no", 0, "no\n"},
 		{"the program is the first process", "echo $$; hostname", 0, "1\nsbxrun\n"},
 		{"devices are there", "ls /dev | tr '\\n' ' '", 0, "fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero "},
-		{"masked paths are empty", "ls -A /proc/acpi /sys/firmware; cat /proc/timer_list | head -c 5", 0, "/proc/acpi:\n\n/sys/firmware:\n"},
+		{"masked paths are empty", "ls -A /sys/firmware; cat /proc/keys 2>/dev/null; echo end", 0, "end\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := lookAround(t)
