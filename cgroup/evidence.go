@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Evidence is what the kernel counted for the group and all below it. A value is
@@ -73,6 +75,7 @@ type counter struct {
 	opened bool
 	file   *os.File
 	source source
+	fd     int // of file, which is asked once
 }
 
 // Evidence reads all counters. It must be called before Delete.
@@ -125,8 +128,9 @@ func (g *Group) read(id counterID) (int64, error) {
 	if c.file == nil {
 		return 0, nil
 	}
-	n, err := c.file.ReadAt(g.buf[:], 0)
-	if n == 0 && err != nil {
+	// One call: these files are shorter than the buffer, and ReadAt would ask again.
+	n, err := unix.Pread(c.fd, g.buf[:], 0)
+	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", c.source.file, err)
 	}
 	v, ok := value(g.buf[:n], c.source.key)
@@ -157,7 +161,7 @@ func (g *Group) openCounter(id counterID) error {
 		if err != nil {
 			return fmt.Errorf("open a counter: %w", err)
 		}
-		g.counters[id] = counter{opened: true, file: f, source: s}
+		g.counters[id] = counter{opened: true, file: f, fd: int(f.Fd()), source: s}
 		return nil
 	}
 	if _, err := os.Stat(d.path); err != nil { // nothing counted and nothing there differ

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	goruntime "runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,6 +29,9 @@ type Options struct {
 	ID     string   // "" makes a random one; letters, digits, "_+-." otherwise
 	Bundle string   // where relative paths of the config start
 	Stdin  *os.File // nil is /dev/null
+	// Dedicated says that this process does nothing but supervise this run, as the
+	// command line's does. The monitor may then keep a processor of the Go runtime.
+	Dedicated bool
 	// Put fills the working directory before the program starts, Get takes files
 	// out of it after the run. Without a private working directory they are
 	// refused.
@@ -158,16 +163,16 @@ func (r *run) start() (err error) {
 func (r *run) watch(ctx context.Context) error {
 	reports := make(chan report, 1)
 	go func() { reports <- readReport(r.child.channel) }()
-	var wall, tick <-chan time.Time
+	stopWatching, found, err := r.startMonitor()
+	if err != nil {
+		return err
+	}
+	defer stopWatching()
+	var wall <-chan time.Time
 	if w := r.policy.Limits.Wall; w > 0 {
 		timer := time.NewTimer(w)
 		defer timer.Stop()
 		wall = timer.C
-	}
-	if r.monitor.watches() {
-		ticker := time.NewTicker(r.monitor.interval())
-		defer ticker.Stop()
-		tick = ticker.C
 	}
 	for r.stop == nil && r.report == nil {
 		select {
@@ -175,14 +180,36 @@ func (r *run) watch(ctx context.Context) error {
 			r.report = &rep
 		case <-wall:
 			r.stop = &stop{WallClock, Evidence{Source: "supervisor", Detail: fmt.Sprintf("killed after %v of wall clock", r.policy.Limits.Wall)}}
-		case <-tick:
-			r.stop = r.monitor.tick()
+		case s, more := <-found:
+			if r.stop = s; !more {
+				found = nil
+			}
 		case <-ctx.Done():
 			r.stop = &stop{Canceled, Evidence{Source: "supervisor", Detail: context.Cause(ctx).Error()}}
 		}
 	}
 	r.wall = time.Since(r.started)
+	stopWatching()
 	return r.sweep()
+}
+
+// startMonitor lets the monitor look. The function that it returns ends that and
+// returns when it has ended; calling it again does nothing.
+func (r *run) startMonitor() (func(), <-chan *stop, error) {
+	quit, closing, err := os.Pipe()
+	if err != nil {
+		return nil, nil, fmt.Errorf("start the monitor: %w", err)
+	}
+	found, ended := make(chan *stop, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.monitor.watch(quit, r.opt.Dedicated && goruntime.GOMAXPROCS(0) > 1, found)
+	}()
+	return sync.OnceFunc(func() {
+		closing.Close()
+		<-ended
+		quit.Close()
+	}), found, nil
 }
 
 // sweep ends whatever is left, waits for the reaper, and collects the output.

@@ -125,6 +125,7 @@ func runCode(c *cli.Context) (*runtime.Result, error) {
 func supervise(sp *specs.Spec, opt runtime.Options) (*runtime.Result, error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
+	opt.Dedicated = true
 	return runtime.Run(ctx, sp, opt)
 }
 
