@@ -4,6 +4,8 @@
 package runtime
 
 import (
+	"math"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -45,18 +47,36 @@ type piece struct {
 	yes, no int
 }
 
-// tests gives the code of each operator. Both architectures here store the lower
-// half of an argument first.
-var tests = map[specs.LinuxSeccompOperator]func(a specs.LinuxSeccompArg) []piece{
-	specs.OpEqualTo:  func(a specs.LinuxSeccompArg) []piece { return equal(a, ^uint64(0), a.Value, holds, fails) },
-	specs.OpNotEqual: func(a specs.LinuxSeccompArg) []piece { return equal(a, ^uint64(0), a.Value, fails, holds) },
-	specs.OpMaskedEqual: func(a specs.LinuxSeccompArg) []piece {
-		return equal(a, a.Value, a.ValueTwo, holds, fails)
-	},
-	specs.OpGreaterThan:  func(a specs.LinuxSeccompArg) []piece { return greater(a, unix.BPF_JGT, holds, fails) },
-	specs.OpGreaterEqual: func(a specs.LinuxSeccompArg) []piece { return greater(a, unix.BPF_JGE, holds, fails) },
-	specs.OpLessThan:     func(a specs.LinuxSeccompArg) []piece { return greater(a, unix.BPF_JGE, fails, holds) },
-	specs.OpLessEqual:    func(a specs.LinuxSeccompArg) []piece { return greater(a, unix.BPF_JGT, fails, holds) },
+// knownOperator says whether test has code for an operator.
+func knownOperator(op specs.LinuxSeccompOperator) bool {
+	return test(specs.LinuxSeccompArg{Op: op, Value: math.MaxUint64}, false) != nil
+}
+
+// test gives the code of a condition. The machines here store the lower half of an
+// argument first. Where an ABI is narrow the upper halves of the argument and of the
+// value do not count, so that a value of -1 is one of 32 bits, as in libseccomp.
+func test(a specs.LinuxSeccompArg, narrow bool) []piece {
+	wide := ^uint64(0)
+	if narrow {
+		wide = math.MaxUint32
+	}
+	switch a.Op {
+	case specs.OpEqualTo:
+		return equal(a, wide, a.Value, holds, fails)
+	case specs.OpNotEqual:
+		return equal(a, wide, a.Value, fails, holds)
+	case specs.OpMaskedEqual:
+		return equal(a, wide&a.Value, a.ValueTwo, holds, fails)
+	case specs.OpGreaterThan:
+		return greater(a, unix.BPF_JGT, narrow, holds, fails)
+	case specs.OpGreaterEqual:
+		return greater(a, unix.BPF_JGE, narrow, holds, fails)
+	case specs.OpLessThan:
+		return greater(a, unix.BPF_JGE, narrow, fails, holds)
+	case specs.OpLessEqual:
+		return greater(a, unix.BPF_JGT, narrow, fails, holds)
+	}
+	return nil
 }
 
 func low(a specs.LinuxSeccompArg) piece {
@@ -72,29 +92,38 @@ func and(mask uint32) piece {
 
 func when(op uint16, k uint32, yes, no int) piece { return piece{jump(op, k, 0, 0), yes, no} }
 
-// equal compares the argument under a mask.
-func equal(a specs.LinuxSeccompArg, mask, value uint64, same, differs int) []piece {
-	return []piece{
-		high(a), and(uint32(mask >> 32)), when(unix.BPF_JEQ, uint32(value>>32), step, differs),
-		low(a), and(uint32(mask)), when(unix.BPF_JEQ, uint32(value), same, differs),
+// equal compares the argument under a mask. A half that the mask leaves out is not
+// looked at, and the value's bits outside the mask do not count.
+func equal(a specs.LinuxSeccompArg, mask, value uint64, same, differs int) (pieces []piece) {
+	value &= mask
+	if up := uint32(mask >> 32); up != 0 {
+		pieces = append(pieces, high(a), and(up), when(unix.BPF_JEQ, uint32(value>>32), step, differs))
 	}
+	if down := uint32(mask); down != 0 {
+		pieces = append(pieces, low(a), and(down), when(unix.BPF_JEQ, uint32(value), same, differs))
+	}
+	if len(pieces) > 0 {
+		pieces[len(pieces)-1].yes = same
+	}
+	return pieces
 }
 
 // greater compares by the upper half first; the lower decides when they are equal.
-func greater(a specs.LinuxSeccompArg, op uint16, yes, no int) []piece {
-	return []piece{
-		high(a), when(unix.BPF_JGT, uint32(a.Value>>32), yes, step), when(unix.BPF_JEQ, uint32(a.Value>>32), step, no),
-		low(a), when(op, uint32(a.Value), yes, no),
+func greater(a specs.LinuxSeccompArg, op uint16, narrow bool, yes, no int) (pieces []piece) {
+	if !narrow {
+		up := uint32(a.Value >> 32)
+		pieces = append(pieces, high(a), when(unix.BPF_JGT, up, yes, step), when(unix.BPF_JEQ, up, step, no))
 	}
+	return append(pieces, low(a), when(op, uint32(a.Value), yes, no))
 }
 
 // code gives the rule's instructions: its answer when every test holds, and past
 // the end when one fails. A rule has at most 6 tests of at most 6 instructions.
-func (r rule) code() []unix.SockFilter {
+func (r rule) code(narrow bool) []unix.SockFilter {
 	var pieces []piece
 	var ends []int // of the test that each piece belongs to
 	for _, a := range r.args {
-		t := tests[a.Op](a)
+		t := test(a, narrow)
 		for range t {
 			ends = append(ends, len(pieces)+len(t))
 		}

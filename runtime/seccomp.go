@@ -1,17 +1,22 @@
 // This file owns the seccomp compiler: linux.seccomp of config.json in, a classic
-// BPF program out (OCI runtime-spec, config-linux.md#seccomp; seccomp(2)). It
-// behaves as libseccomp does under runc where that can be seen, and is stricter in
-// one place: a call of an architecture that is not listed is killed, an x32 call
-// refused, whatever the default action is.
+// BPF program out (OCI runtime-spec, config-linux.md#seccomp; seccomp(2)). What a
+// program sees is what it sees under runc with libseccomp, but for five differences,
+// each on the safe side:
+//
+//   - a call of an architecture that is not listed kills the process, not the thread;
+//   - an x32 call, unless x32 is listed, is answered ENOSYS as by a kernel without x32;
+//   - a denial of a call that nobody has heard of is an error, not a debug line;
+//   - conditions on a call that i386 makes through socketcall(2) or ipc(2) cannot be
+//     tested there: a denial then holds for every such call, a permission for none;
+//   - no flag is added: runc sets SECCOMP_FILTER_FLAG_SPEC_ALLOW when none is listed.
 
 package runtime
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"unsafe"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -25,8 +30,8 @@ type seccompProgram struct {
 	notify bool   // an action asks for a listener
 }
 
-// bytes is the program as init installs it: 8 bytes for each instruction, in the
-// machine's byte order.
+// bytes is the program as init installs it: for each instruction 8 bytes in the
+// machine's byte order, code (2), jt (1), jf (1), k (4): struct sock_filter.
 func (p seccompProgram) bytes() []byte {
 	if len(p.code) == 0 {
 		return nil
@@ -37,34 +42,19 @@ func (p seccompProgram) bytes() []byte {
 // maxProgram is BPF_MAXINSNS.
 const maxProgram = 4096
 
-// abi is one way to number system calls.
-type abi struct {
-	name  specs.Arch
-	audit uint32 // AUDIT_ARCH_*
-	table string
-	bit   uint32 // set in every number of this ABI
+const retENOSYS = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+
+// profile is linux.seccomp, checked and in numbers, before any architecture.
+type profile struct {
+	fallback uint32 // the answer where no rule holds
+	enosys   bool   // calls newer than the profile are answered ENOSYS
+	entries  []entry
 }
 
-const x32Bit = 0x40000000
-
-var (
-	abiAMD64 = abi{specs.ArchX86_64, unix.AUDIT_ARCH_X86_64, syscallsAMD64, 0}
-	abiX32   = abi{specs.ArchX32, unix.AUDIT_ARCH_X86_64, syscallsX32, x32Bit}
-	abiX86   = abi{specs.ArchX86, unix.AUDIT_ARCH_I386, syscallsX86, 0}
-	abiARM64 = abi{specs.ArchAARCH64, unix.AUDIT_ARCH_AARCH64, syscallsARM64, 0}
-	abiARM   = abi{specs.ArchARM, unix.AUDIT_ARCH_ARM, syscallsARM, 0}
-	abis     = []abi{abiAMD64, abiX32, abiX86, abiARM64, abiARM}
-)
-
-// native is the ABI that the machine's own programs use; a filter always knows it.
-var native = map[string]specs.Arch{"amd64": specs.ArchX86_64, "arm64": specs.ArchAARCH64}
-
-// foreign are architectures that no amd64 or arm64 kernel can execute: listing one
-// changes nothing.
-var foreign = []specs.Arch{
-	specs.ArchMIPS, specs.ArchMIPS64, specs.ArchMIPS64N32, specs.ArchMIPSEL, specs.ArchMIPSEL64, specs.ArchMIPSEL64N32,
-	specs.ArchPPC, specs.ArchPPC64, specs.ArchPPC64LE, specs.ArchS390, specs.ArchS390X, specs.ArchPARISC,
-	specs.ArchPARISC64, specs.ArchRISCV64, "SCMP_ARCH_LOONGARCH64", "SCMP_ARCH_M68K", "SCMP_ARCH_SH", "SCMP_ARCH_SHEB",
+// entry is one element of linux.seccomp.syscalls.
+type entry struct {
+	names []string
+	rules []rule // any of them suffices
 }
 
 // rule is one way for a call to get an answer.
@@ -75,67 +65,105 @@ type rule struct {
 
 // compileSeccomp compiles the filter for a machine of the architecture arch, named
 // as in GOARCH. Errors name the part of linux.seccomp that is wrong.
-func compileSeccomp(s *specs.LinuxSeccomp, arch string) (seccompProgram, error) {
-	var prog seccompProgram
-	fallback, err := answerOf(s.DefaultAction, s.DefaultErrnoRet)
+func compileSeccomp(s *specs.LinuxSeccomp, arch string) (prog seccompProgram, err error) {
+	used, err := abisOf(s.Architectures, arch)
 	if err != nil {
-		return prog, fmt.Errorf("defaultAction: %w", err)
-	}
-	if prog.flags, err = seccompFlags(s.Flags); err != nil {
 		return prog, err
 	}
-	used, err := abisOf(s.Architectures, arch)
+	p, err := readProfile(s, used[0])
 	if err != nil {
 		return prog, err
 	}
 	if prog.notify, err = checkNotify(s); err != nil {
 		return prog, err
 	}
-	byAudit := map[uint32][]interval{}
-	var order []uint32
-	for _, a := range used {
-		rules, err := rulesFor(s, a, fallback)
-		if err != nil {
-			return prog, err
-		}
-		if byAudit[a.audit] == nil {
-			order = append(order, a.audit)
-		}
-		byAudit[a.audit] = append(byAudit[a.audit], intervals(rules, a, fallback, enosysBeyond(s))...)
+	if prog.flags, err = seccompFlags(s.Flags, prog.notify); err != nil {
+		return prog, err
 	}
 	prog.code = []unix.SockFilter{load(offsetArch)}
-	for _, audit := range order {
-		block := append([]unix.SockFilter{load(offsetNr)}, search(complete(byAudit[audit], audit))...)
+	for len(used) > 0 {
+		n := 1
+		for n < len(used) && used[n].audit == used[0].audit {
+			n++
+		}
+		block := append([]unix.SockFilter{load(offsetNr)}, search(p.numberLine(used[:n]))...)
 		// The block may be longer than the 255 instructions that a conditional jump reaches.
-		prog.code = append(prog.code, jump(unix.BPF_JEQ, audit, 1, 0), always(len(block)))
+		prog.code = append(prog.code, jump(unix.BPF_JEQ, used[0].audit, 1, 0), always(len(block)))
 		prog.code = append(prog.code, block...)
+		used = used[n:]
 	}
 	prog.code = append(prog.code, ret(unix.SECCOMP_RET_KILL_PROCESS))
 	if len(prog.code) > maxProgram {
-		return prog, fmt.Errorf("syscalls: the filter has %d instructions, the kernel takes %d", len(prog.code), maxProgram)
+		return seccompProgram{}, fmt.Errorf("syscalls: the filter has %d instructions, the kernel takes %d", len(prog.code), maxProgram)
 	}
 	return prog, nil
 }
 
-// abisOf gives the ABIs that the filter knows, the native one first.
-func abisOf(listed []specs.Arch, arch string) ([]abi, error) {
-	own, ok := native[arch]
-	if !ok {
-		return nil, fmt.Errorf("architectures: there are no tables for %s", arch)
+// readProfile checks the actions, the names and the conditions.
+func readProfile(s *specs.LinuxSeccomp, native abi) (p profile, err error) {
+	if p.fallback, err = answerOf(s.DefaultAction, s.DefaultErrnoRet); err != nil {
+		return p, fmt.Errorf("defaultAction: %w", err)
 	}
-	var out []abi
-	names := append([]specs.Arch{own}, listed...)
-	for i, name := range names {
-		at := slices.IndexFunc(abis, func(a abi) bool { return a.name == name })
-		switch {
-		case slices.Contains(names[:i], name) || slices.Contains(foreign, name):
-		case at < 0:
-			return nil, fmt.Errorf("architectures: unknown %q", name)
-		default:
-			out = append(out, abis[at])
+	// A profile that permits by name cannot know later calls, and libc turns to an
+	// older call on ENOSYS only. Tracers are supposed to know them.
+	p.enosys = !slices.Contains([]specs.LinuxSeccompAction{specs.ActAllow, specs.ActLog, specs.ActTrace}, s.DefaultAction)
+	for i, call := range s.Syscalls {
+		e, err := readEntry(call, p.fallback, native)
+		if err != nil {
+			return p, fmt.Errorf("syscalls[%d]%w", i, err)
+		}
+		p.entries = append(p.entries, e)
+	}
+	return p, nil
+}
+
+func readEntry(call specs.LinuxSyscall, fallback uint32, native abi) (e entry, err error) {
+	answer, err := answerOf(call.Action, call.ErrnoRet)
+	if err != nil {
+		return e, fmt.Errorf(".action: %w", err)
+	}
+	if len(call.Names) == 0 {
+		return e, fmt.Errorf(".names: empty")
+	}
+	for _, name := range call.Names {
+		if _, ok := native.numbers[name]; !ok && strictness(answer) > strictness(fallback) && !known(name) {
+			return e, fmt.Errorf(".names: unknown system call %q cannot be denied", name)
 		}
 	}
-	return out, nil
+	ways, err := waysOf(call.Args)
+	if err != nil {
+		return e, fmt.Errorf(".args%w", err)
+	}
+	e.names = call.Names
+	if answer == fallback {
+		return e, nil // says what holds anyway, and must not shadow what does not
+	}
+	for _, args := range ways {
+		e.rules = append(e.rules, rule{args, answer})
+	}
+	return e, nil
+}
+
+// waysOf splits conditions that test one argument twice into one way for each
+// condition, any of which suffices: that is what runc does, and profiles rely on it.
+func waysOf(args []specs.LinuxSeccompArg) (ways [][]specs.LinuxSeccompArg, err error) {
+	var count [6]int
+	for i, a := range args {
+		if a.Index >= uint(len(count)) {
+			return nil, fmt.Errorf("[%d].index: there is no argument %d", i, a.Index)
+		}
+		if !knownOperator(a.Op) {
+			return nil, fmt.Errorf("[%d].op: unknown operator %q", i, a.Op)
+		}
+		count[a.Index]++
+	}
+	if slices.Max(count[:]) <= 1 {
+		return append(ways, args), nil
+	}
+	for i := range args {
+		ways = append(ways, args[i:i+1])
+	}
+	return ways, nil
 }
 
 // answerOf gives the value that a filter returns for an action.
@@ -155,7 +183,7 @@ func answerOf(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, error) {
 		errno = *errnoRet
 	}
 	switch {
-	case action == specs.ActErrno && errno > 4095, errno > math.MaxUint16:
+	case action == specs.ActErrno && errno > 4095, errno > math.MaxUint16: // MAX_ERRNO, SECCOMP_RET_DATA
 		return 0, fmt.Errorf("errnoRet %d is out of range", errno)
 	case action == specs.ActErrno || action == specs.ActTrace:
 		v |= uint32(errno)
@@ -165,9 +193,12 @@ func answerOf(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, error) {
 	return v, nil
 }
 
+// strictness orders answers as the kernel does when filters disagree.
+func strictness(answer uint32) int64 { return -int64(int32(answer & unix.SECCOMP_RET_ACTION_FULL)) }
+
 // seccompFlags gives the flags of seccomp(2). TSYNC is left out: execve leaves one
 // thread only, and that is the one with the filter.
-func seccompFlags(names []specs.LinuxSeccompFlag) (flags uint32, err error) {
+func seccompFlags(names []specs.LinuxSeccompFlag, notify bool) (flags uint32, err error) {
 	values := map[specs.LinuxSeccompFlag]uint32{
 		specs.LinuxSeccompFlagLog: unix.SECCOMP_FILTER_FLAG_LOG, specs.LinuxSeccompFlagSpecAllow: unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW,
 		specs.LinuxSeccompFlagWaitKillableRecv: unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, "SECCOMP_FILTER_FLAG_TSYNC": 0,
@@ -179,131 +210,33 @@ func seccompFlags(names []specs.LinuxSeccompFlag) (flags uint32, err error) {
 		}
 		flags |= v
 	}
+	if flags&unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV != 0 && !notify {
+		return 0, fmt.Errorf("flags: %s needs an action %s", specs.LinuxSeccompFlagWaitKillableRecv, specs.ActNotify)
+	}
+	if notify {
+		flags |= unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	}
 	return flags, nil
 }
 
-func checkNotify(s *specs.LinuxSeccomp) (bool, error) {
-	notify := s.DefaultAction == specs.ActNotify
-	if notify {
+// checkNotify says whether a listener is wanted, and that it can be handed over.
+func checkNotify(s *specs.LinuxSeccomp) (notify bool, err error) {
+	if s.DefaultAction == specs.ActNotify {
 		return false, fmt.Errorf("defaultAction: %s would catch the call that hands over the listener", s.DefaultAction)
 	}
-	for _, call := range s.Syscalls {
+	for i, call := range s.Syscalls {
 		notify = notify || call.Action == specs.ActNotify
 		if call.Action == specs.ActNotify && slices.Contains(call.Names, "write") {
-			return false, fmt.Errorf("syscalls: %s on write would catch the call that hands over the listener", call.Action)
+			return false, fmt.Errorf("syscalls[%d]: %s on write would catch the call that hands over the listener", i, call.Action)
 		}
 	}
-	if s.ListenerPath != "" && !notify || s.ListenerMetadata != "" && s.ListenerPath == "" {
-		return false, fmt.Errorf("listenerPath: no action is %s", specs.ActNotify)
-	}
-	if notify && s.ListenerPath == "" {
+	switch {
+	case s.ListenerMetadata != "" && s.ListenerPath == "":
+		return false, fmt.Errorf("listenerMetadata: listenerPath is missing")
+	case notify && s.ListenerPath == "":
 		return false, fmt.Errorf("listenerPath: missing, an action is %s", specs.ActNotify)
 	}
 	return notify, nil
-}
-
-// numbersOf reads an ABI's table.
-func numbersOf(a abi) map[string]uint32 {
-	numbers := make(map[string]uint32, 400)
-	for entry := range strings.FieldsSeq(a.table) {
-		name, number, _ := strings.Cut(entry, ":")
-		n, _ := strconv.ParseUint(number, 10, 32) // generated: always a number
-		numbers[name] = uint32(n) | a.bit
-	}
-	return numbers
-}
-
-// rulesFor gives the rules of each call of one ABI, in the order of the config.
-func rulesFor(s *specs.LinuxSeccomp, a abi, fallback uint32) (map[uint32][]rule, error) {
-	numbers := numbersOf(a)
-	rules := map[uint32][]rule{}
-	for i, call := range s.Syscalls {
-		field := fmt.Sprintf("syscalls[%d]", i)
-		answer, err := answerOf(call.Action, call.ErrnoRet)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", field, err)
-		}
-		if len(call.Names) == 0 {
-			return nil, fmt.Errorf("%s.names: empty", field)
-		}
-		if answer == fallback {
-			continue // says what holds anyway, and must not shadow what does not
-		}
-		ways, err := waysOf(call.Args, answer, field)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range call.Names {
-			n, ok := numbers[name]
-			if !ok {
-				if err := unknownCall(name, answer, fallback); err != nil {
-					return nil, fmt.Errorf("%s.names: %w", field, err)
-				}
-				continue
-			}
-			rules[n] = append(rules[n], ways...)
-		}
-	}
-	return rules, nil
-}
-
-// waysOf splits a rule that tests one argument twice into one rule for each test,
-// any of which suffices: that is what runc does, and profiles rely on it.
-func waysOf(args []specs.LinuxSeccompArg, answer uint32, field string) ([]rule, error) {
-	var count [6]int
-	twice := false
-	for _, a := range args {
-		if a.Index > 5 {
-			return nil, fmt.Errorf("%s.args: there is no argument %d", field, a.Index)
-		}
-		if _, ok := tests[a.Op]; !ok {
-			return nil, fmt.Errorf("%s.args: unknown operator %q", field, a.Op)
-		}
-		count[a.Index]++
-		twice = twice || count[a.Index] > 1
-	}
-	if !twice {
-		return []rule{{args, answer}}, nil
-	}
-	var ways []rule
-	for _, a := range args {
-		ways = append(ways, rule{[]specs.LinuxSeccompArg{a}, answer})
-	}
-	return ways, nil
-}
-
-// unknownCall decides on a name that an ABI does not have. One that is known
-// elsewhere, or that would only be allowed more than the rest, is left out. A
-// denial that nobody knows is a denial that would not happen.
-func unknownCall(name string, answer, fallback uint32) error {
-	if strictness(answer) <= strictness(fallback) {
-		return nil
-	}
-	for _, a := range abis {
-		if _, ok := numbersOf(a)[name]; ok {
-			return nil
-		}
-	}
-	if slices.Contains(retired, name) {
-		return nil
-	}
-	return fmt.Errorf("unknown system call %q cannot be denied", name)
-}
-
-// retired are calls that the kernel has given up on every architecture here.
-var retired = []string{"create_module", "get_kernel_syms", "query_module", "_sysctl", "vm86old", "uselib", "ustat", "nfsservctl", "lookup_dcookie"}
-
-// strictness orders answers as the kernel does when filters disagree.
-func strictness(answer uint32) int64 { return -int64(int32(answer & 0xffff0000)) }
-
-// enosysBeyond says whether calls newer than the profile are answered ENOSYS: a
-// profile that allows by name cannot know them, and libc falls back on ENOSYS only.
-func enosysBeyond(s *specs.LinuxSeccomp) bool {
-	switch s.DefaultAction {
-	case specs.ActAllow, specs.ActLog, specs.ActTrace:
-		return false
-	}
-	return s.DefaultErrnoRet == nil || *s.DefaultErrnoRet != uint(unix.ENOSYS)
 }
 
 // interval is a range of call numbers with one piece of code: from first up to the
@@ -313,89 +246,123 @@ type interval struct {
 	code  []unix.SockFilter
 }
 
-const retENOSYS = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+// numberLine covers every number that a call can have, for ABIs of one AUDIT_ARCH.
+func (p profile) numberLine(abis []abi) (line []interval) {
+	for _, a := range abis {
+		line = append(line, p.intervals(a)...)
+	}
+	if last := abis[len(abis)-1]; last.name == specs.ArchX86_64 {
+		line = append(line, interval{x32Bit, []unix.SockFilter{ret(retENOSYS)}})
+	}
+	// A tracer sets -1 to skip a call that has passed already (seccomp(2)).
+	line = append(line, interval{math.MaxUint32, []unix.SockFilter{ret(p.fallback)}})
+	return slices.CompactFunc(line, func(x, y interval) bool { return slices.Equal(x.code, y.code) })
+}
 
 // intervals covers the numbers of one ABI.
-func intervals(rules map[uint32][]rule, a abi, fallback uint32, enosys bool) []interval {
-	out := []interval{{a.bit, []unix.SockFilter{ret(fallback)}}}
-	last := a.bit
+func (p profile) intervals(a abi) (line []interval) {
+	rules, newest := p.rulesFor(a)
+	bounds := []uint32{a.bit, newest + 1}
 	for n := range rules {
-		last = max(last, n)
-		out = append(out, interval{n, body(rules[n], fallback)})
+		bounds = append(bounds, n, n+1)
 	}
-	slices.SortFunc(out[1:], func(x, y interval) int { return int(int64(x.first) - int64(y.first)) })
-	// After each call the default holds again, unless the next number has a rule too.
-	var all []interval
-	for i, iv := range out {
-		all = append(all, iv)
-		if i > 0 && (i+1 == len(out) || out[i+1].first != iv.first+1) {
-			all = append(all, interval{iv.first + 1, []unix.SockFilter{ret(fallback)}})
-		}
-	}
-	if enosys {
-		all = append(all, interval{last + 1, []unix.SockFilter{ret(retENOSYS)}})
-	}
-	return all
-}
-
-// complete sorts the intervals of one AUDIT_ARCH, drops what is hidden by a later
-// one at the same place, merges equal neighbours, and closes the range of x32.
-func complete(all []interval, audit uint32) []interval {
-	if audit == unix.AUDIT_ARCH_X86_64 {
-		x32 := slices.ContainsFunc(all, func(i interval) bool { return i.first == x32Bit })
-		if !x32 {
-			all = append(all, interval{x32Bit, []unix.SockFilter{ret(retENOSYS)}})
-		}
-	}
-	slices.SortStableFunc(all, func(x, y interval) int {
+	slices.Sort(bounds)
+	for _, n := range slices.Compact(bounds) {
 		switch {
-		case x.first < y.first:
-			return -1
-		case x.first > y.first:
-			return 1
+		case n < a.bit: // newest, when the profile names no call of this ABI
+		case len(rules[n]) > 0:
+			line = append(line, interval{n, p.body(rules[n], a)})
+		case p.enosys && newest > 0 && n > newest:
+			line = append(line, interval{n, []unix.SockFilter{ret(retENOSYS)}})
+		default:
+			line = append(line, interval{n, []unix.SockFilter{ret(p.fallback)}})
 		}
-		return 0
-	})
-	var out []interval
-	for _, iv := range all {
-		if n := len(out); n > 0 && out[n-1].first == iv.first {
-			out = out[:n-1]
-		}
-		if n := len(out); n > 0 && slices.Equal(out[n-1].code, iv.code) {
-			continue
-		}
-		out = append(out, iv)
 	}
-	return out
+	return line
 }
 
-// search finds the interval of the loaded number by halving.
-func search(ivs []interval) []unix.SockFilter {
-	if len(ivs) == 1 {
-		return ivs[0].code
+// rulesFor gives the rules of each call of one ABI, and the highest number that the
+// profile names, 0 when it names none.
+func (p profile) rulesFor(a abi) (rules map[uint32][]rule, newest uint32) {
+	rules = map[uint32][]rule{}
+	for _, e := range p.entries {
+		for _, name := range e.names {
+			n, ok := a.numbers[name]
+			if ok && n-a.bit < firstPrivate {
+				newest = max(newest, n)
+			}
+			outer, sub, muxed := a.multiplexed(name)
+			for _, r := range e.rules {
+				r.args = a.meaningful(r.args)
+				if ok {
+					rules[n] = append(rules[n], r)
+				}
+				if muxed && (len(r.args) == 0 || strictness(r.answer) > strictness(p.fallback)) {
+					m := a.numbers[outer]
+					rules[m] = append(rules[m], rule{[]specs.LinuxSeccompArg{sub}, r.answer})
+				}
+			}
+		}
 	}
-	mid := len(ivs) / 2
-	low, high := search(ivs[:mid]), search(ivs[mid:])
-	var code []unix.SockFilter
-	if len(low) <= math.MaxUint8 {
-		code = append(code, jump(unix.BPF_JGE, ivs[mid].first, uint8(len(low)), 0))
-	} else {
-		code = append(code, jump(unix.BPF_JGE, ivs[mid].first, 0, 1), always(len(low)))
-	}
-	return append(append(code, low...), high...)
+	return rules, newest
 }
 
-// body answers one call: the first rule whose arguments hold, unless a rule without
-// arguments makes them all pointless; then that one, as in libseccomp.
-func body(rules []rule, fallback uint32) []unix.SockFilter {
+// body answers one call. A rule without conditions makes all others pointless, the
+// first such one wins, as in libseccomp.
+func (p profile) body(rules []rule, a abi) (code []unix.SockFilter) {
 	for _, r := range rules {
 		if len(r.args) == 0 {
 			return []unix.SockFilter{ret(r.answer)}
 		}
 	}
-	var code []unix.SockFilter
+	slices.SortFunc(rules, inOrder)
+	rules = slices.CompactFunc(rules, func(x, y rule) bool { return slices.Equal(x.args, y.args) })
 	for _, r := range rules {
-		code = append(code, r.code()...)
+		if code = append(code, r.code(a.narrow)...); len(code) > maxProgram {
+			break // too long already, which compileSeccomp reports
+		}
 	}
-	return append(code, ret(fallback))
+	return append(code, ret(p.fallback))
+}
+
+// inOrder says which of two rules is tried first. They disagree on few calls and in
+// few profiles, but there libseccomp has an order: it looks at the conditions one by
+// one, a later argument before an earlier one, equality before "at most" before "at
+// least", and the narrower bound first. Of equal rules the stricter one is kept.
+func inOrder(x, y rule) int {
+	byArgs := slices.CompareFunc(x.args, y.args, func(a, b specs.LinuxSeccompArg) int {
+		aClass, aValue := precedence(a)
+		bClass, bValue := precedence(b)
+		return cmp.Or(cmp.Compare(b.Index, a.Index), cmp.Compare(bClass, aClass), cmp.Compare(bValue, aValue),
+			cmp.Compare(a.Op, b.Op), cmp.Compare(b.Value, a.Value))
+	})
+	return cmp.Or(byArgs, cmp.Compare(strictness(y.answer), strictness(x.answer)), cmp.Compare(x.answer, y.answer))
+}
+
+func precedence(a specs.LinuxSeccompArg) (class int, value uint64) {
+	switch a.Op {
+	case specs.OpLessEqual, specs.OpLessThan:
+		return 2, ^a.Value
+	case specs.OpGreaterEqual, specs.OpGreaterThan:
+		return 1, a.Value
+	case specs.OpMaskedEqual:
+		return 3, a.Value & a.ValueTwo
+	}
+	return 3, a.Value
+}
+
+// search finds the interval of the loaded number by halving.
+func search(line []interval) []unix.SockFilter {
+	if len(line) == 1 {
+		return line[0].code
+	}
+	mid := len(line) / 2
+	low, high := search(line[:mid]), search(line[mid:])
+	var code []unix.SockFilter
+	if len(low) <= math.MaxUint8 {
+		code = append(code, jump(unix.BPF_JGE, line[mid].first, uint8(len(low)), 0))
+	} else {
+		code = append(code, jump(unix.BPF_JGE, line[mid].first, 0, 1), always(len(low)))
+	}
+	return append(append(code, low...), high...)
 }

@@ -5,7 +5,8 @@
 
 package runtime
 
-const syscallsAMD64 = `read:0 write:1 open:2 close:3 stat:4 fstat:5 lstat:6 poll:7
+const syscallsAMD64 = `
+read:0 write:1 open:2 close:3 stat:4 fstat:5 lstat:6 poll:7
 lseek:8 mmap:9 mprotect:10 munmap:11 brk:12 rt_sigaction:13 rt_sigprocmask:14 rt_sigreturn:15
 ioctl:16 pread64:17 pwrite64:18 readv:19 writev:20 access:21 pipe:22 select:23
 sched_yield:24 mremap:25 msync:26 mincore:27 madvise:28 shmget:29 shmat:30 shmctl:31
@@ -55,7 +56,8 @@ futex_wait:455 futex_requeue:456 statmount:457 listmount:458 lsm_get_self_attr:4
 setxattrat:463 getxattrat:464 listxattrat:465 removexattrat:466 open_tree_attr:467 file_getattr:468 file_setattr:469 listns:470
 rseq_slice_yield:471`
 
-const syscallsX32 = `read:0 write:1 open:2 close:3 stat:4 fstat:5 lstat:6 poll:7
+const syscallsX32 = `
+read:0 write:1 open:2 close:3 stat:4 fstat:5 lstat:6 poll:7
 lseek:8 mmap:9 mprotect:10 munmap:11 brk:12 rt_sigprocmask:14 pread64:17 pwrite64:18
 access:21 pipe:22 select:23 sched_yield:24 mremap:25 msync:26 mincore:27 madvise:28
 shmget:29 shmat:30 shmctl:31 dup:32 dup2:33 pause:34 nanosleep:35 getitimer:36
@@ -69,43 +71,42 @@ fchmod:91 chown:92 fchown:93 lchown:94 umask:95 gettimeofday:96 getrlimit:97 get
 sysinfo:99 times:100 getuid:102 syslog:103 getgid:104 setuid:105 setgid:106 geteuid:107
 getegid:108 setpgid:109 getppid:110 getpgrp:111 setsid:112 setreuid:113 setregid:114 getgroups:115
 setgroups:116 setresuid:117 getresuid:118 setresgid:119 getresgid:120 getpgid:121 setfsuid:122 setfsgid:123
-getsid:124 capget:125 capset:126 rt_sigsuspend:130 utime:132 mknod:133 uselib:134 personality:135
-ustat:136 statfs:137 fstatfs:138 sysfs:139 getpriority:140 setpriority:141 sched_setparam:142 sched_getparam:143
-sched_setscheduler:144 sched_getscheduler:145 sched_get_priority_max:146 sched_get_priority_min:147 sched_rr_get_interval:148 mlock:149 munlock:150 mlockall:151
-munlockall:152 vhangup:153 modify_ldt:154 pivot_root:155 _sysctl:156 prctl:157 arch_prctl:158 adjtimex:159
-setrlimit:160 chroot:161 sync:162 acct:163 settimeofday:164 mount:165 umount2:166 swapon:167
-swapoff:168 reboot:169 sethostname:170 setdomainname:171 iopl:172 ioperm:173 create_module:174 init_module:175
-delete_module:176 get_kernel_syms:177 query_module:178 quotactl:179 nfsservctl:180 getpmsg:181 putpmsg:182 afs_syscall:183
-tuxcall:184 security:185 gettid:186 readahead:187 setxattr:188 lsetxattr:189 fsetxattr:190 getxattr:191
-lgetxattr:192 fgetxattr:193 listxattr:194 llistxattr:195 flistxattr:196 removexattr:197 lremovexattr:198 fremovexattr:199
-tkill:200 time:201 futex:202 sched_setaffinity:203 sched_getaffinity:204 set_thread_area:205 io_destroy:207 io_getevents:208
-io_cancel:210 get_thread_area:211 lookup_dcookie:212 epoll_create:213 epoll_ctl_old:214 epoll_wait_old:215 remap_file_pages:216 getdents64:217
-set_tid_address:218 restart_syscall:219 semtimedop:220 fadvise64:221 timer_settime:223 timer_gettime:224 timer_getoverrun:225 timer_delete:226
-clock_settime:227 clock_gettime:228 clock_getres:229 clock_nanosleep:230 exit_group:231 epoll_wait:232 epoll_ctl:233 tgkill:234
-utimes:235 vserver:236 mbind:237 set_mempolicy:238 get_mempolicy:239 mq_open:240 mq_unlink:241 mq_timedsend:242
-mq_timedreceive:243 mq_getsetattr:245 add_key:248 request_key:249 keyctl:250 ioprio_set:251 ioprio_get:252 inotify_init:253
-inotify_add_watch:254 inotify_rm_watch:255 migrate_pages:256 openat:257 mkdirat:258 mknodat:259 fchownat:260 futimesat:261
-newfstatat:262 unlinkat:263 renameat:264 linkat:265 symlinkat:266 readlinkat:267 fchmodat:268 faccessat:269
-pselect6:270 ppoll:271 unshare:272 splice:275 tee:276 sync_file_range:277 utimensat:280 epoll_pwait:281
-signalfd:282 timerfd_create:283 eventfd:284 fallocate:285 timerfd_settime:286 timerfd_gettime:287 accept4:288 signalfd4:289
-eventfd2:290 epoll_create1:291 dup3:292 pipe2:293 inotify_init1:294 perf_event_open:298 fanotify_init:300 fanotify_mark:301
-prlimit64:302 name_to_handle_at:303 open_by_handle_at:304 clock_adjtime:305 syncfs:306 setns:308 getcpu:309 kcmp:312
-finit_module:313 sched_setattr:314 sched_getattr:315 renameat2:316 seccomp:317 getrandom:318 memfd_create:319 kexec_file_load:320
-bpf:321 userfaultfd:323 membarrier:324 mlock2:325 copy_file_range:326 pkey_mprotect:329 pkey_alloc:330 pkey_free:331
-statx:332 io_pgetevents:333 rseq:334 uretprobe:335 uprobe:336 pidfd_send_signal:424 io_uring_setup:425 io_uring_enter:426
-io_uring_register:427 open_tree:428 move_mount:429 fsopen:430 fsconfig:431 fsmount:432 fspick:433 pidfd_open:434
-clone3:435 close_range:436 openat2:437 pidfd_getfd:438 faccessat2:439 process_madvise:440 epoll_pwait2:441 mount_setattr:442
-quotactl_fd:443 landlock_create_ruleset:444 landlock_add_rule:445 landlock_restrict_self:446 memfd_secret:447 process_mrelease:448 futex_waitv:449 set_mempolicy_home_node:450
-cachestat:451 fchmodat2:452 map_shadow_stack:453 futex_wake:454 futex_wait:455 futex_requeue:456 statmount:457 listmount:458
-lsm_get_self_attr:459 lsm_set_self_attr:460 lsm_list_modules:461 mseal:462 setxattrat:463 getxattrat:464 listxattrat:465 removexattrat:466
-open_tree_attr:467 file_getattr:468 file_setattr:469 listns:470 rseq_slice_yield:471 rt_sigaction:512 rt_sigreturn:513 ioctl:514
-readv:515 writev:516 recvfrom:517 sendmsg:518 recvmsg:519 execve:520 ptrace:521 rt_sigpending:522
-rt_sigtimedwait:523 rt_sigqueueinfo:524 sigaltstack:525 timer_create:526 mq_notify:527 kexec_load:528 waitid:529 set_robust_list:530
-get_robust_list:531 vmsplice:532 move_pages:533 preadv:534 pwritev:535 rt_tgsigqueueinfo:536 recvmmsg:537 sendmmsg:538
-process_vm_readv:539 process_vm_writev:540 setsockopt:541 getsockopt:542 io_setup:543 io_submit:544 execveat:545 preadv2:546
-pwritev2:547`
+getsid:124 capget:125 capset:126 rt_sigsuspend:130 utime:132 mknod:133 personality:135 ustat:136
+statfs:137 fstatfs:138 sysfs:139 getpriority:140 setpriority:141 sched_setparam:142 sched_getparam:143 sched_setscheduler:144
+sched_getscheduler:145 sched_get_priority_max:146 sched_get_priority_min:147 sched_rr_get_interval:148 mlock:149 munlock:150 mlockall:151 munlockall:152
+vhangup:153 modify_ldt:154 pivot_root:155 prctl:157 arch_prctl:158 adjtimex:159 setrlimit:160 chroot:161
+sync:162 acct:163 settimeofday:164 mount:165 umount2:166 swapon:167 swapoff:168 reboot:169
+sethostname:170 setdomainname:171 iopl:172 ioperm:173 init_module:175 delete_module:176 quotactl:179 getpmsg:181
+putpmsg:182 afs_syscall:183 tuxcall:184 security:185 gettid:186 readahead:187 setxattr:188 lsetxattr:189
+fsetxattr:190 getxattr:191 lgetxattr:192 fgetxattr:193 listxattr:194 llistxattr:195 flistxattr:196 removexattr:197
+lremovexattr:198 fremovexattr:199 tkill:200 time:201 futex:202 sched_setaffinity:203 sched_getaffinity:204 io_destroy:207
+io_getevents:208 io_cancel:210 lookup_dcookie:212 epoll_create:213 remap_file_pages:216 getdents64:217 set_tid_address:218 restart_syscall:219
+semtimedop:220 fadvise64:221 timer_settime:223 timer_gettime:224 timer_getoverrun:225 timer_delete:226 clock_settime:227 clock_gettime:228
+clock_getres:229 clock_nanosleep:230 exit_group:231 epoll_wait:232 epoll_ctl:233 tgkill:234 utimes:235 mbind:237
+set_mempolicy:238 get_mempolicy:239 mq_open:240 mq_unlink:241 mq_timedsend:242 mq_timedreceive:243 mq_getsetattr:245 add_key:248
+request_key:249 keyctl:250 ioprio_set:251 ioprio_get:252 inotify_init:253 inotify_add_watch:254 inotify_rm_watch:255 migrate_pages:256
+openat:257 mkdirat:258 mknodat:259 fchownat:260 futimesat:261 newfstatat:262 unlinkat:263 renameat:264
+linkat:265 symlinkat:266 readlinkat:267 fchmodat:268 faccessat:269 pselect6:270 ppoll:271 unshare:272
+splice:275 tee:276 sync_file_range:277 utimensat:280 epoll_pwait:281 signalfd:282 timerfd_create:283 eventfd:284
+fallocate:285 timerfd_settime:286 timerfd_gettime:287 accept4:288 signalfd4:289 eventfd2:290 epoll_create1:291 dup3:292
+pipe2:293 inotify_init1:294 perf_event_open:298 fanotify_init:300 fanotify_mark:301 prlimit64:302 name_to_handle_at:303 open_by_handle_at:304
+clock_adjtime:305 syncfs:306 setns:308 getcpu:309 kcmp:312 finit_module:313 sched_setattr:314 sched_getattr:315
+renameat2:316 seccomp:317 getrandom:318 memfd_create:319 kexec_file_load:320 bpf:321 userfaultfd:323 membarrier:324
+mlock2:325 copy_file_range:326 pkey_mprotect:329 pkey_alloc:330 pkey_free:331 statx:332 io_pgetevents:333 rseq:334
+uretprobe:335 uprobe:336 pidfd_send_signal:424 io_uring_setup:425 io_uring_enter:426 io_uring_register:427 open_tree:428 move_mount:429
+fsopen:430 fsconfig:431 fsmount:432 fspick:433 pidfd_open:434 clone3:435 close_range:436 openat2:437
+pidfd_getfd:438 faccessat2:439 process_madvise:440 epoll_pwait2:441 mount_setattr:442 quotactl_fd:443 landlock_create_ruleset:444 landlock_add_rule:445
+landlock_restrict_self:446 memfd_secret:447 process_mrelease:448 futex_waitv:449 set_mempolicy_home_node:450 cachestat:451 fchmodat2:452 map_shadow_stack:453
+futex_wake:454 futex_wait:455 futex_requeue:456 statmount:457 listmount:458 lsm_get_self_attr:459 lsm_set_self_attr:460 lsm_list_modules:461
+mseal:462 setxattrat:463 getxattrat:464 listxattrat:465 removexattrat:466 open_tree_attr:467 file_getattr:468 file_setattr:469
+listns:470 rseq_slice_yield:471 rt_sigaction:512 rt_sigreturn:513 ioctl:514 readv:515 writev:516 recvfrom:517
+sendmsg:518 recvmsg:519 execve:520 ptrace:521 rt_sigpending:522 rt_sigtimedwait:523 rt_sigqueueinfo:524 sigaltstack:525
+timer_create:526 mq_notify:527 kexec_load:528 waitid:529 set_robust_list:530 get_robust_list:531 vmsplice:532 move_pages:533
+preadv:534 pwritev:535 rt_tgsigqueueinfo:536 recvmmsg:537 sendmmsg:538 process_vm_readv:539 process_vm_writev:540 setsockopt:541
+getsockopt:542 io_setup:543 io_submit:544 execveat:545 preadv2:546 pwritev2:547`
 
-const syscallsX86 = `restart_syscall:0 exit:1 fork:2 read:3 write:4 open:5 close:6 waitpid:7
+const syscallsX86 = `
+restart_syscall:0 exit:1 fork:2 read:3 write:4 open:5 close:6 waitpid:7
 creat:8 link:9 unlink:10 execve:11 chdir:12 time:13 mknod:14 chmod:15
 lchown:16 break:17 oldstat:18 lseek:19 getpid:20 mount:21 umount:22 setuid:23
 getuid:24 stime:25 ptrace:26 alarm:27 oldfstat:28 pause:29 utime:30 stty:31
@@ -164,7 +165,8 @@ cachestat:451 fchmodat2:452 map_shadow_stack:453 futex_wake:454 futex_wait:455 f
 lsm_get_self_attr:459 lsm_set_self_attr:460 lsm_list_modules:461 mseal:462 setxattrat:463 getxattrat:464 listxattrat:465 removexattrat:466
 open_tree_attr:467 file_getattr:468 file_setattr:469 listns:470 rseq_slice_yield:471`
 
-const syscallsARM64 = `io_setup:0 io_destroy:1 io_submit:2 io_cancel:3 io_getevents:4 setxattr:5 lsetxattr:6 fsetxattr:7
+const syscallsARM64 = `
+io_setup:0 io_destroy:1 io_submit:2 io_cancel:3 io_getevents:4 setxattr:5 lsetxattr:6 fsetxattr:7
 getxattr:8 lgetxattr:9 fgetxattr:10 listxattr:11 llistxattr:12 flistxattr:13 removexattr:14 lremovexattr:15
 fremovexattr:16 getcwd:17 lookup_dcookie:18 eventfd2:19 epoll_create1:20 epoll_ctl:21 epoll_pwait:22 dup:23
 dup3:24 fcntl:25 inotify_init1:26 inotify_add_watch:27 inotify_rm_watch:28 ioctl:29 ioprio_set:30 ioprio_get:31
@@ -194,19 +196,20 @@ setsockopt:208 getsockopt:209 shutdown:210 sendmsg:211 recvmsg:212 readahead:213
 mremap:216 add_key:217 request_key:218 keyctl:219 clone:220 execve:221 mmap:222 fadvise64:223
 swapon:224 swapoff:225 mprotect:226 msync:227 mlock:228 munlock:229 mlockall:230 munlockall:231
 mincore:232 madvise:233 remap_file_pages:234 mbind:235 get_mempolicy:236 set_mempolicy:237 migrate_pages:238 move_pages:239
-rt_tgsigqueueinfo:240 perf_event_open:241 accept4:242 recvmmsg:243 arch_specific_syscall:244 wait4:260 prlimit64:261 fanotify_init:262
-fanotify_mark:263 name_to_handle_at:264 open_by_handle_at:265 clock_adjtime:266 syncfs:267 setns:268 sendmmsg:269 process_vm_readv:270
-process_vm_writev:271 kcmp:272 finit_module:273 sched_setattr:274 sched_getattr:275 renameat2:276 seccomp:277 getrandom:278
-memfd_create:279 bpf:280 execveat:281 userfaultfd:282 membarrier:283 mlock2:284 copy_file_range:285 preadv2:286
-pwritev2:287 pkey_mprotect:288 pkey_alloc:289 pkey_free:290 statx:291 io_pgetevents:292 rseq:293 kexec_file_load:294
-pidfd_send_signal:424 io_uring_setup:425 io_uring_enter:426 io_uring_register:427 open_tree:428 move_mount:429 fsopen:430 fsconfig:431
-fsmount:432 fspick:433 pidfd_open:434 clone3:435 close_range:436 openat2:437 pidfd_getfd:438 faccessat2:439
-process_madvise:440 epoll_pwait2:441 mount_setattr:442 quotactl_fd:443 landlock_create_ruleset:444 landlock_add_rule:445 landlock_restrict_self:446 memfd_secret:447
-process_mrelease:448 futex_waitv:449 set_mempolicy_home_node:450 cachestat:451 fchmodat2:452 map_shadow_stack:453 futex_wake:454 futex_wait:455
-futex_requeue:456 statmount:457 listmount:458 lsm_get_self_attr:459 lsm_set_self_attr:460 lsm_list_modules:461 mseal:462 setxattrat:463
-getxattrat:464 listxattrat:465 removexattrat:466 open_tree_attr:467 file_getattr:468 file_setattr:469 listns:470 rseq_slice_yield:471`
+rt_tgsigqueueinfo:240 perf_event_open:241 accept4:242 recvmmsg:243 wait4:260 prlimit64:261 fanotify_init:262 fanotify_mark:263
+name_to_handle_at:264 open_by_handle_at:265 clock_adjtime:266 syncfs:267 setns:268 sendmmsg:269 process_vm_readv:270 process_vm_writev:271
+kcmp:272 finit_module:273 sched_setattr:274 sched_getattr:275 renameat2:276 seccomp:277 getrandom:278 memfd_create:279
+bpf:280 execveat:281 userfaultfd:282 membarrier:283 mlock2:284 copy_file_range:285 preadv2:286 pwritev2:287
+pkey_mprotect:288 pkey_alloc:289 pkey_free:290 statx:291 io_pgetevents:292 rseq:293 kexec_file_load:294 pidfd_send_signal:424
+io_uring_setup:425 io_uring_enter:426 io_uring_register:427 open_tree:428 move_mount:429 fsopen:430 fsconfig:431 fsmount:432
+fspick:433 pidfd_open:434 clone3:435 close_range:436 openat2:437 pidfd_getfd:438 faccessat2:439 process_madvise:440
+epoll_pwait2:441 mount_setattr:442 quotactl_fd:443 landlock_create_ruleset:444 landlock_add_rule:445 landlock_restrict_self:446 memfd_secret:447 process_mrelease:448
+futex_waitv:449 set_mempolicy_home_node:450 cachestat:451 fchmodat2:452 map_shadow_stack:453 futex_wake:454 futex_wait:455 futex_requeue:456
+statmount:457 listmount:458 lsm_get_self_attr:459 lsm_set_self_attr:460 lsm_list_modules:461 mseal:462 setxattrat:463 getxattrat:464
+listxattrat:465 removexattrat:466 open_tree_attr:467 file_getattr:468 file_setattr:469 listns:470 rseq_slice_yield:471`
 
-const syscallsARM = `restart_syscall:0 exit:1 fork:2 read:3 write:4 open:5 close:6 creat:8
+const syscallsARM = `
+restart_syscall:0 exit:1 fork:2 read:3 write:4 open:5 close:6 creat:8
 link:9 unlink:10 execve:11 chdir:12 mknod:14 chmod:15 lchown:16 lseek:19
 getpid:20 mount:21 setuid:23 getuid:24 ptrace:26 pause:29 access:33 nice:34
 sync:36 kill:37 rename:38 mkdir:39 rmdir:40 dup:41 pipe:42 times:43
@@ -258,4 +261,11 @@ fsconfig:431 fsmount:432 fspick:433 pidfd_open:434 clone3:435 close_range:436 op
 faccessat2:439 process_madvise:440 epoll_pwait2:441 mount_setattr:442 quotactl_fd:443 landlock_create_ruleset:444 landlock_add_rule:445 landlock_restrict_self:446
 process_mrelease:448 futex_waitv:449 set_mempolicy_home_node:450 cachestat:451 fchmodat2:452 map_shadow_stack:453 futex_wake:454 futex_wait:455
 futex_requeue:456 statmount:457 listmount:458 lsm_get_self_attr:459 lsm_set_self_attr:460 lsm_list_modules:461 mseal:462 setxattrat:463
-getxattrat:464 listxattrat:465 removexattrat:466 open_tree_attr:467 file_getattr:468 file_setattr:469 listns:470 rseq_slice_yield:471`
+getxattrat:464 listxattrat:465 removexattrat:466 open_tree_attr:467 file_getattr:468 file_setattr:469 listns:470 rseq_slice_yield:471
+breakpoint:983041 cacheflush:983042 usr26:983043 usr32:983044 set_tls:983045 get_tls:983046`
+
+const syscallsElsewhere = `
+cachectl: execv: getdomainname: getpagesize: kern_features: memory_ordering: multiplexer: perfctr:
+riscv_flush_icache: riscv_hwprobe: rtas: s390_guarded_storage: s390_pci_mmio_read: s390_pci_mmio_write: s390_runtime_instr: s390_sthyi:
+sched_get_affinity: sched_set_affinity: spu_create: spu_run: subpage_prot: swapcontext: switch_endian: sync_file_range2:
+sys_debug_setcontext: syscall: sysmips: timerfd: utrap_install:`
