@@ -27,7 +27,7 @@
 // something else or not there does no harm. It makes these system calls, which a
 // filter installed before must let through: clone (CLONE_VM|CLONE_VFORK), close,
 // close_range, execve, exit_group, kill, ppoll, prctl, rt_sigaction,
-// rt_sigprocmask, rt_sigreturn, sendto, setsid, wait4, waitid, write. The
+// rt_sigprocmask, rt_sigreturn, setsid, wait4, waitid, write. The
 // program's limits are its own too: RLIMIT_NOFILE must be at least 1, and
 // RLIMIT_CPU counts what reaping costs.
 //
