@@ -386,6 +386,26 @@ func (d *dir) remove() error {
 	return unix.Rmdir(d.path)
 }
 
+// RemoveStale removes the groups beside g whose id is stale and that are empty: what
+// a supervisor left that was killed. One with a process in it stays.
+func (g *Group) RemoveStale(stale func(id string) bool) {
+	if !g.state.Shared {
+		return
+	}
+	for _, d := range g.dirs {
+		parent := filepath.Dir(d.path)
+		entries, err := os.ReadDir(parent)
+		if err != nil {
+			continue // nothing is promised of the others
+		}
+		for _, e := range entries {
+			if e.IsDir() && stale(e.Name()) {
+				_ = unix.Rmdir(filepath.Join(parent, e.Name())) // EBUSY: it is in use
+			}
+		}
+	}
+}
+
 // leaveParent removes the shared parents if nobody uses them.
 func (g *Group) leaveParent() {
 	for _, d := range g.dirs {

@@ -200,7 +200,7 @@ func (c *child) failure(kind byte) error {
 		if err != nil {
 			return c.died("while it reported a failure", err)
 		}
-		op := map[byte]string{sbxinit.FrameExecFailed: "execve", sbxinit.FrameStartFailed: "clone"}[kind]
+		op := map[byte]string{sbxinit.FrameExecFailed: "execve", sbxinit.FrameStartFailed: "set up the reaper or clone"}[kind]
 		return &sbxinit.Failure{Step: "exec under the reaper", Op: op, Errno: syscall.Errno(errno)}
 	}
 	return fmt.Errorf("init sent an unknown message %q", kind)

@@ -290,6 +290,7 @@ func (r *run) cleanup() error {
 		if r.counters, err = r.group.Evidence(); err != nil {
 			errs = append(errs, fmt.Errorf("read the control group's counters: %w", err))
 		}
+		r.group.RemoveStale(abandoned)
 		errs = append(errs, r.group.Delete())
 	}
 	if r.workdir != nil {

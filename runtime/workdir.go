@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/sbxrun/sbxrun/rootfs"
 	"github.com/sbxrun/sbxrun/spec"
@@ -29,13 +31,41 @@ func checkID(id string) (string, error) {
 		if _, err := rand.Read(b); err != nil {
 			return "", fmt.Errorf("make an id: %w", err)
 		}
-		return "run-" + hex.EncodeToString(b), nil
+		return fmt.Sprintf("%s%d-%s", ownID, os.Getpid(), hex.EncodeToString(b)), nil
 	}
 	if len(id) > maxID || strings.Trim(id, ".") == "" || strings.ContainsFunc(id, notInID) {
 		return "", fmt.Errorf("%w: %.40q (1 to %d of letters, digits and _+-.)", ErrID, id, maxID)
 	}
 	return id, nil
 }
+
+// ownID starts the ids that checkID makes; the supervisor's pid follows.
+const ownID = "run-"
+
+// abandoned says whether an id was made by a supervisor that is no more: killed, so
+// that nobody has removed what its run had.
+func abandoned(id string) bool {
+	rest, ok := strings.CutPrefix(id, ownID)
+	number, _, found := strings.Cut(rest, "-")
+	pid, err := strconv.Atoi(number)
+	return ok && found && err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
+}
+
+// removeAbandoned removes the directories beside w of supervisors that are no more.
+func (w *workdir) removeAbandoned() {
+	names, err := w.parent.Readdirnames(-1)
+	if err != nil {
+		return // nothing is promised of the others
+	}
+	for _, n := range names {
+		if id, ok := strings.CutPrefix(n, dirPrefix); ok && abandoned(id) {
+			_ = rootfs.RemoveAll(w.parent, n) // another user's stays
+		}
+	}
+}
+
+// dirPrefix starts the names of working directories.
+const dirPrefix = "sbxrun-"
 
 // maxID leaves room for the id in the names of files and directories.
 const maxID = 200
@@ -54,7 +84,7 @@ type workdir struct {
 
 // makeWorkdir makes the directory with mode 0700 and "tmp" in it for owner.
 func makeWorkdir(id string, owner rootfs.Owner) (*workdir, error) {
-	path, err := os.MkdirTemp(tempDir(owner), "sbxrun-"+id+"-")
+	path, err := os.MkdirTemp(tempDir(owner), dirPrefix+id+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make the working directory: %w", err)
 	}
@@ -113,6 +143,7 @@ func (w *workdir) relocate(sp *specs.Spec) *specs.Spec {
 }
 
 func (w *workdir) remove() error {
+	w.removeAbandoned()
 	err := rootfs.RemoveAll(w.parent, filepath.Base(w.path))
 	return errors.Join(err, w.dir.Close(), w.parent.Close())
 }

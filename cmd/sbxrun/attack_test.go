@@ -486,7 +486,8 @@ func TestOnlyThreeDescriptorsReachTheProgram(t *testing.T) {
 
 func TestTheRunDiesWithItsSupervisor(t *testing.T) {
 	needRoot(t)
-	for _, level := range []spec.Level{spec.L1, spec.L5} {
+	before := lookAround(t)
+	for _, level := range []spec.Level{spec.L1, spec.L3, spec.L5} {
 		marker := fmt.Sprintf("%d.%d", 700+int(level), os.Getpid())
 		cmd := exec.Command(sbxrun, codeArgs(level, []string{"--wall", "60s"}, []string{"/bin/sleep", marker})...)
 		if err := cmd.Start(); err != nil {
@@ -497,6 +498,9 @@ func TestTheRunDiesWithItsSupervisor(t *testing.T) {
 		_ = cmd.Wait()
 		waitFor(t, "the program to die", func() bool { return len(alive("/bin/sleep "+marker)) == 0 })
 	}
+	// What the killed supervisors could not remove, the next run does.
+	code(t, spec.L3, slow, "/bin/true")
+	nothingLeft(t, before)
 }
 
 // waitFor polls with a bound that only guards against hanging.
