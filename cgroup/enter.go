@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -94,6 +95,17 @@ func (g *Group) Add(pid int) error {
 	}
 	if err := g.lib.AddProc(uint64(pid)); err != nil {
 		return fmt.Errorf("move process %d into the group: %w", pid, err)
+	}
+	return nil
+}
+
+// Adopt moves a process into every group of g. It is for one that joins later; the
+// run's own processes are born in their groups.
+func (g *Group) Adopt(pid int) error {
+	for _, d := range g.dirs {
+		if err := writeFile(filepath.Join(d.path, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("move process %d into the group: %w", pid, err)
+		}
 	}
 	return nil
 }

@@ -275,6 +275,17 @@ func subsystem(root string, name cgroup1.Name) (cgroup1.Subsystem, error) {
 	return cgroup1.NewNamed(root, name), nil
 }
 
+// Dir is where the group is in the hierarchy of a controller, "" for the unified one,
+// and whether it takes part there.
+func (g *Group) Dir(controller string) (string, bool) {
+	for _, d := range g.dirs {
+		if d.controller == controller {
+			return d.path, true
+		}
+	}
+	return "", false
+}
+
 // State says where the group is.
 func (g *Group) State() State { return g.state }
 

@@ -7,6 +7,9 @@
 //	    │◀── 'R' (+ workdir fd) ─────────│
 //	    │  arms pids.max, puts files     │  blocked in read
 //	    │── 'G' ────────────────────────▶│
+//	    │                                │  OpAwait (create): waits for a connection, which
+//	    │                                │  "start" makes and which becomes the channel;
+//	    │                                │  another 'G' comes on it
 //	    │                                │  remaining steps, execve
 //	    │◀── 'E' step, op, path, errno ──│  instead, when a step fails
 //	    │◀── EOF ────────────────────────│  OpExec: the program runs, fd 3 was close-on-exec
@@ -26,8 +29,13 @@ const (
 	ChannelFD = 3 // stream socket to the supervisor
 	KillFD    = 4 // cgroup.kill of the run, write-only, for the reaper; /dev/null where there is none
 	ReaperFD  = 5 // sealed memfd with the reaper's image; /dev/null for OpExec
-	FirstFree = 6
+	StartFD   = 6 // listening socket for OpAwait; /dev/null without
+	FirstFree = 7 // the first of the descriptors that OpExec keeps
 )
+
+// channel is where the conversation goes on: ChannelFD, until OpExec needs that
+// number for the program.
+var channel = ChannelFD
 
 // Frames that init sends; the reaper's are FrameStarted and following.
 const (

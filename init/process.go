@@ -154,10 +154,31 @@ func (s *state) exec(st Step) error {
 	if err != nil {
 		return err
 	}
-	if err := closeFrom(ChannelFD + s.keepFDs); err != nil {
+	kept := int(st.Nums[1])
+	if err := keep(kept); err != nil {
+		return err
+	}
+	if err := closeFrom(3 + kept); err != nil {
 		return err
 	}
 	return call("execve", path, syscall.Exec(path, args, env))
+}
+
+// keep gives the program n descriptors from 3 on, which came from FirstFree on. The
+// channel makes room.
+func keep(n int) (err error) {
+	if n == 0 {
+		return nil
+	}
+	if channel, err = unix.FcntlInt(ChannelFD, unix.F_DUPFD_CLOEXEC, FirstFree+n); err != nil {
+		return call("fcntl", "channel", err)
+	}
+	for i := range n {
+		if err := unix.Dup3(FirstFree+i, 3+i, 0); err != nil {
+			return call("dup3", "kept descriptor", err)
+		}
+	}
+	return nil
 }
 
 // reap replaces init by the reaper, which starts the program as its child and

@@ -34,7 +34,10 @@ const (
 	OpPivot           // pivot_root into the container's root
 	OpHostname        // strs: name
 	OpDomainname      // strs: name
+	OpConsole         // nums: width, height, uid; a new terminal becomes stdio, its master goes to the supervisor
+	OpTerminal        // as OpConsole, in a container that has its console already
 	OpReady           // the barrier: the supervisor arms the limits and answers
+	OpAwait           // the container is created; "start" connects
 	OpChdir           // strs: path inside the container
 	OpRlimit          // nums: resource, soft, hard
 	OpOOMScore        // strs: value
@@ -44,7 +47,7 @@ const (
 	OpSecurebits      // nums: bits
 	OpNoNewPrivs      // no_new_privs
 	OpSeccomp         // nums: flags; strs: program
-	OpExec            // nums: argc; strs: arguments, environment
+	OpExec            // nums: argc, descriptors kept beyond 2; strs: arguments, environment
 	OpReap            // as OpExec, with the reaper as parent of the program
 	opCount
 )
@@ -73,7 +76,10 @@ var table = [opCount]row{
 	OpPivot:        {"pivot_root", "filesystem", 0, 0, (*state).pivot},
 	OpHostname:     {"hostname", "processes", 0, 1, (*state).hostname},
 	OpDomainname:   {"domainname", "processes", 0, 1, (*state).domainname},
+	OpConsole:      {"console", "", 3, 0, (*state).console},
+	OpTerminal:     {"terminal", "", 3, 0, (*state).terminal},
 	OpReady:        {"ready", "", 0, 0, (*state).ready},
+	OpAwait:        {"await start", "", 0, 0, (*state).await},
 	OpChdir:        {"chdir", "", 0, 1, (*state).chdir},
 	OpRlimit:       {"rlimit", "limits", 3, 1, (*state).rlimit},
 	OpOOMScore:     {"oom_score_adj", "", 0, 1, (*state).oomScore},
@@ -83,7 +89,7 @@ var table = [opCount]row{
 	OpSecurebits:   {"securebits", "capabilities", 1, 0, (*state).securebits},
 	OpNoNewPrivs:   {"no_new_privs", "capabilities", 0, 0, (*state).noNewPrivs},
 	OpSeccomp:      {"seccomp", "syscalls", 1, 1, (*state).seccomp},
-	OpExec:         {"exec", "", 1, 1, (*state).exec},
+	OpExec:         {"exec", "", 2, 1, (*state).exec},
 	OpReap:         {"exec under the reaper", "", 1, 1, (*state).reap},
 }
 
@@ -97,15 +103,13 @@ func (o Op) String() string {
 
 // state is what the steps share.
 type state struct {
-	root    *rootfs.Root
-	workFD  int // working directory for the supervisor, -1 without one
-	oomFD   int // oom_score_adj of this process, opened while the host's /proc is in sight
-	keepFDs int // descriptors beyond 2 that the program gets
+	root   *rootfs.Root
+	handFD int // for the supervisor: the working directory or the terminal's master, -1 without
 }
 
 // perform runs the plan. It returns only on failure.
 func perform(p Plan) *Failure {
-	s := &state{workFD: -1, oomFD: -1}
+	s := &state{handFD: -1}
 	for _, step := range p {
 		if err := table[step.Op].run(s, step); err != nil {
 			return failure(step, err)
@@ -197,7 +201,7 @@ func (s *state) readonlyPath(st Step) error { return s.root.ReadonlyPath(st.Strs
 func (s *state) mask(st Step) error         { return s.root.Mask(st.Strs[0], st.Nums[0] == 1) }
 
 func (s *state) workdir(st Step) (err error) {
-	s.workFD, err = s.root.Workdir(st.Strs[0])
+	s.handFD, err = s.root.Workdir(st.Strs[0])
 	return err
 }
 
@@ -213,21 +217,49 @@ func (s *state) domainname(st Step) error {
 // The working directory's descriptor travels with the message.
 func (s *state) ready(Step) error {
 	var oob []byte
-	if s.workFD >= 0 {
-		oob = unix.UnixRights(s.workFD)
+	if s.handFD >= 0 {
+		oob = unix.UnixRights(s.handFD)
 	}
 	if err := unix.Sendmsg(ChannelFD, []byte{FrameReady}, oob, nil, unix.MSG_NOSIGNAL); err != nil {
 		return call("sendmsg", "channel", err)
 	}
-	if s.workFD >= 0 {
-		unix.Close(s.workFD)
+	if s.handFD >= 0 {
+		unix.Close(s.handFD)
 	}
+	return call("read", "channel", receiveGo())
+}
+
+// await lets the container be in the state "created" until somebody starts it. A
+// caller that goes away before it said so does not start anything.
+func (s *state) await(Step) error {
+	for {
+		fd, _, err := unix.Accept4(StartFD, unix.SOCK_CLOEXEC)
+		if err == unix.EINTR || err == unix.ECONNABORTED {
+			continue
+		}
+		if err != nil {
+			return call("accept", "start socket", err)
+		}
+		if err := unix.Dup3(fd, ChannelFD, unix.O_CLOEXEC); err != nil {
+			return call("dup3", "start socket", err)
+		}
+		unix.Close(fd)
+		if err = receiveGo(); err == nil {
+			return call("close", "start socket", unix.Close(StartFD))
+		} else if err != unix.EPIPE {
+			return call("read", "start socket", err)
+		}
+	}
+}
+
+// receiveGo waits for the word to go on; EPIPE says that the other side is gone.
+func receiveGo() error {
 	var answer [1]byte
 	if err := readFull(ChannelFD, answer[:]); err != nil {
-		return call("read", "channel", err)
+		return err
 	}
 	if answer[0] != frameGo {
-		return call("read", "channel", unix.EPROTO)
+		return unix.EPROTO
 	}
 	return nil
 }

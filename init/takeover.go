@@ -26,6 +26,6 @@ func init() {
 		f.Errno = e
 	}
 	// Nobody is left to hear about a failure to report it.
-	_ = writeFull(ChannelFD, f.encode())
+	_ = writeFull(channel, f.encode())
 	unix.Exit(125)
 }

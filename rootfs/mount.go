@@ -240,3 +240,33 @@ func (r *Root) Device(p string, bind bool, mode uint32, dev uint64, uid, gid int
 	}
 	return wrap("chown", p, unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH))
 }
+
+// OpenTerminal opens a new pseudo-terminal of the container's own devpts and gives
+// its master.
+func (r *Root) OpenTerminal() (int, error) {
+	fd, err := r.resolve("/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY)
+	if err != nil {
+		return -1, wrap("open", "/dev/pts/ptmx", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil || st.Type != unix.DEVPTS_SUPER_MAGIC {
+		unix.Close(fd)
+		return -1, wrap("check devpts of", "/dev/pts/ptmx", unix.ENODEV)
+	}
+	return fd, nil
+}
+
+// BindConsole makes the terminal slave the container's /dev/console.
+func (r *Root) BindConsole(slave int) error {
+	target, err := r.target("/dev/console", false)
+	if err != nil {
+		return wrap("open", "/dev/console", err)
+	}
+	defer unix.Close(target)
+	tree, err := clone(slave, false)
+	if err != nil {
+		return wrap("open_tree", "terminal", err)
+	}
+	defer unix.Close(tree)
+	return wrap("move_mount", "/dev/console", move(tree, target))
+}

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sbxrun/sbxrun/cgroup"
+	sbxinit "github.com/sbxrun/sbxrun/init"
 	"github.com/sbxrun/sbxrun/rootfs"
 )
 
@@ -40,14 +43,78 @@ func cgroupMounts(m rootfs.Mount) (mounts []rootfs.Mount, readonly bool, err err
 	if pure {
 		return []rootfs.Mount{one(m.Target, hierarchy{unified: true})}, false, nil
 	}
-	const ro = unix.MOUNT_ATTR_RDONLY
-	dir := m
-	dir.Type, dir.Source, dir.Options, dir.Set = "tmpfs", "tmpfs", []string{"mode=755", "size=64k"}, m.Set&^ro
-	mounts = append(mounts, dir)
+	mounts = append(mounts, groupTmpfs(m))
 	for _, h := range hierarchies {
 		mounts = append(mounts, one(path.Join(m.Target, h.name), h))
 	}
-	return mounts, m.Set&ro != 0, nil
+	return mounts, m.Set&unix.MOUNT_ATTR_RDONLY != 0, nil
+}
+
+// groupMount is a mount of type "cgroup" without a cgroup namespace: binds of the
+// container's own group, placed in the plan once the group is there.
+type groupMount struct {
+	at    int // index in the plan
+	mount rootfs.Mount
+}
+
+// showGroup puts the binds of the group into the plan.
+func (b *blueprint) showGroup(group *cgroup.Group) error {
+	if len(b.groupMounts) == 0 {
+		return nil
+	}
+	if group == nil {
+		return fmt.Errorf("mounts: %s: the container has no control group to show", b.groupMounts[0].mount.Target)
+	}
+	hierarchies, pure, err := hostHierarchies()
+	if err != nil {
+		return err
+	}
+	for i := len(b.groupMounts) - 1; i >= 0; i-- { // from the end, so that the indices hold
+		g := b.groupMounts[i]
+		var steps sbxinit.Plan
+		bind := func(source, target string) {
+			m := g.mount
+			m.Bind, m.Source, m.Target, m.Options = true, source, target, nil
+			nums, strs := sbxinit.MountStep(m)
+			steps.Add(sbxinit.OpMount, nums, strs...)
+		}
+		if dir, ok := group.Dir(""); ok && pure {
+			bind(dir, g.mount.Target)
+		} else {
+			nums, strs := sbxinit.MountStep(groupTmpfs(g.mount))
+			steps.Add(sbxinit.OpMount, nums, strs...)
+			for _, h := range hierarchies {
+				if dir, ok := h.dirOf(group); ok {
+					bind(dir, path.Join(g.mount.Target, h.name))
+				}
+			}
+			if g.mount.Set&unix.MOUNT_ATTR_RDONLY != 0 {
+				steps.Add(sbxinit.OpReadonly, nil, g.mount.Target)
+			}
+		}
+		b.plan = slices.Insert(b.plan, g.at, steps...)
+	}
+	return nil
+}
+
+// dirOf finds the group's directory in a hierarchy.
+func (h hierarchy) dirOf(group *cgroup.Group) (string, bool) {
+	if h.unified {
+		return group.Dir("")
+	}
+	for _, o := range h.options {
+		if dir, ok := group.Dir(o); ok {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+// groupTmpfs is the directory that holds the mounts of several hierarchies.
+func groupTmpfs(m rootfs.Mount) rootfs.Mount {
+	m.Type, m.Source, m.Options = "tmpfs", "tmpfs", []string{"mode=755", "size=64k"}
+	m.Set &^= unix.MOUNT_ATTR_RDONLY // until the mounts in it are made
+	return m
 }
 
 // hostHierarchies reads what is mounted below /sys/fs/cgroup, proc_pid_mountinfo(5).

@@ -107,7 +107,7 @@ func tryPlan(steps func(*sbxinit.Plan)) error {
 	b := examined()
 	steps(&b.plan)
 	b.plan.Add(sbxinit.OpReady, nil)
-	c, err := b.start(nil, stdio{null, null, null})
+	c, err := b.start(nil, stdio{null, null, null}, more{})
 	if err != nil {
 		return err
 	}

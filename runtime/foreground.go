@@ -5,10 +5,8 @@ package runtime
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -34,10 +32,7 @@ func Foreground(sp *specs.Spec, opt Options) (code int, err error) {
 	if group != nil {
 		defer func() { err = errors.Join(err, group.Kill(), group.Delete()) }()
 	}
-	signals := make(chan os.Signal, 64)
-	signal.Notify(signals)
-	defer signal.Stop(signals)
-	c, err := plan.start(group, stdio{os.Stdin, os.Stdout, os.Stderr})
+	c, err := plan.start(group, stdio{os.Stdin, os.Stdout, os.Stderr}, more{})
 	if err != nil {
 		return 0, err
 	}
@@ -46,15 +41,7 @@ func Foreground(sp *specs.Spec, opt Options) (code int, err error) {
 		c.abandon()
 		return 0, explain(err)
 	}
-	go forward(signals, c.proc)
-	state, err := c.proc.Wait()
-	if err != nil {
-		return 0, fmt.Errorf("wait for the program: %w", err)
-	}
-	if st, ok := state.Sys().(syscall.WaitStatus); ok && st.Signaled() {
-		return 128 + int(st.Signal()), nil
-	}
-	return state.ExitCode(), nil
+	return c.wait(sp.Process.Terminal)
 }
 
 // run takes a started init up to its execve.
@@ -91,12 +78,19 @@ func limitless(res *specs.LinuxResources) bool {
 		len(res.HugepageLimits) == 0 && res.Network == nil && len(res.Rdma) == 0 && len(res.Unified) == 0
 }
 
-// forward hands signals on. SIGCHLD and SIGURG are sbxrun's own business.
-func forward(signals <-chan os.Signal, p *os.Process) {
-	for s := range signals {
-		if s == unix.SIGCHLD || s == unix.SIGURG || s == unix.SIGPIPE {
-			continue
+// forwardSignals hands signals on to the program until the function it returns is
+// called. SIGCHLD, SIGURG, SIGPIPE and SIGWINCH are sbxrun's own business.
+func forwardSignals(p *os.Process) (stop func()) {
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals)
+	go func() {
+		for s := range signals {
+			switch s {
+			case unix.SIGCHLD, unix.SIGURG, unix.SIGPIPE, unix.SIGWINCH:
+			default:
+				_ = p.Signal(s) // the program may have ended meanwhile
+			}
 		}
-		_ = p.Signal(s) // the program may have ended meanwhile
-	}
+	}()
+	return func() { signal.Stop(signals); close(signals) }
 }

@@ -5,6 +5,7 @@
 package runtime
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -26,15 +27,25 @@ type child struct {
 	proc    *os.Process
 	channel *net.UnixConn
 	group   *cgroup.Group // nil without one
-	work    *os.File      // working directory made inside, nil without one
+	hand    *os.File      // what init handed over: its working directory or terminal, nil without
 }
 
 // stdio are the descriptors that the program gets as 0, 1 and 2.
 type stdio [3]*os.File
 
+// more are the descriptors beyond the fixed ones: where init waits for start, nil
+// when it does not, and what the program keeps.
+type more struct {
+	start *os.File
+	keep  []*os.File
+}
+
 // clone starts an init in the blueprint's namespaces, born in its group. It waits
 // for its plan.
-func (b *blueprint) start(group *cgroup.Group, io3 stdio) (*child, error) {
+func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (*child, error) {
+	if err := b.showGroup(group); err != nil {
+		return nil, err
+	}
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
@@ -63,9 +74,12 @@ func (b *blueprint) start(group *cgroup.Group, io3 stdio) (*child, error) {
 			}
 		}
 	}
+	if extra.start == nil {
+		extra.start = null
+	}
 	attr := &os.ProcAttr{
 		Env:   []string{}, // nothing of the caller's environment reaches init
-		Files: []*os.File{io3[0], io3[1], io3[2], theirs, kill, reaper},
+		Files: append([]*os.File{io3[0], io3[1], io3[2], theirs, kill, reaper, extra.start}, extra.keep...),
 		Sys:   b.sysProcAttr(group),
 	}
 	start := func() (err error) {
@@ -136,7 +150,7 @@ func (c *child) prepare(plan sbxinit.Plan) error {
 	if n == 0 || err != nil {
 		return c.died("before it was ready", err)
 	}
-	if err := c.takeWorkdir(oob[:oobn]); err != nil {
+	if err := c.takeHand(oob[:oobn]); err != nil {
 		return err
 	}
 	if kind[0] == sbxinit.FrameReady {
@@ -145,19 +159,20 @@ func (c *child) prepare(plan sbxinit.Plan) error {
 	return c.failure(kind[0])
 }
 
-func (c *child) takeWorkdir(oob []byte) error {
+// takeHand takes the descriptor that came with a message.
+func (c *child) takeHand(oob []byte) error {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
-		return fmt.Errorf("read the working directory's descriptor: %w", err)
+		return fmt.Errorf("read the descriptor that init sent: %w", err)
 	}
 	for _, m := range messages {
 		fds, err := unix.ParseUnixRights(&m)
 		if err != nil {
-			return fmt.Errorf("read the working directory's descriptor: %w", err)
+			return fmt.Errorf("read the descriptor that init sent: %w", err)
 		}
 		for _, fd := range fds {
 			unix.CloseOnExec(fd)
-			c.work = os.NewFile(uintptr(fd), "workdir")
+			c.hand = os.NewFile(uintptr(fd), "from init")
 		}
 	}
 	return nil
@@ -232,40 +247,41 @@ func (c *child) abandon() {
 
 func (c *child) close() {
 	c.channel.Close()
-	if c.work != nil {
-		c.work.Close()
+	if c.hand != nil {
+		c.hand.Close()
 	}
 }
 
-// reaperImage is the reaper's ELF image in a sealed memfd, made once per process:
-// the program can neither change it nor reach the sbxrun binary through it.
+// reaperImage is the reaper's ELF image, made once per process: the program can
+// neither change it nor reach the sbxrun binary through it.
 var reaperImage = sync.OnceValues(func() (*os.File, error) {
 	image := sbxinit.Reaper()
 	if image == nil {
 		return nil, &UnavailableError{Layer: "processes", Mechanism: "reaper", Remedy: "run on amd64 or arm64", Err: errors.New("no reaper for " + goarch)}
 	}
-	fd, err := unix.MemfdCreate("sbxrun-reaper", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
+	return sealed("sbxrun-reaper", bytes.NewReader(image))
+})
+
+// sealed makes an executable memfd that nobody can change. It can be executed but
+// not read by others: then tracing what runs from it needs a privilege that nothing
+// inside can have, see init/reaper.go.
+func sealed(name string, image io.Reader) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
 	if err == unix.EINVAL { // before Linux 6.3 there is no MFD_EXEC and every memfd is executable
-		fd, err = unix.MemfdCreate("sbxrun-reaper", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	}
 	if err != nil {
 		return nil, &UnavailableError{Layer: "processes", Mechanism: "memfd_create", Remedy: "set sysctl vm.memfd_noexec to 0 or 1", Err: err}
 	}
-	f := os.NewFile(uintptr(fd), "sbxrun-reaper")
-	if _, err := f.Write(image); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("write the reaper's image: %w", err)
-	}
-	// Executable but not readable for the run's user: then tracing the reaper needs
-	// a privilege that nothing inside can have, see init/reaper.go.
-	if err := f.Chmod(0o711); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("protect the reaper's image: %w", err)
-	}
+	f := os.NewFile(uintptr(fd), name)
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("seal the reaper's image: %w", err)
+	if _, err = io.Copy(f, image); err == nil {
+		if err = f.Chmod(0o711); err == nil {
+			_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make the image of %s: %w", name, err), f.Close())
 	}
 	return f, nil
-})
+}

@@ -20,14 +20,18 @@ import (
 
 // blueprint is everything that a launch needs, made from config.json alone.
 type blueprint struct {
-	plan     sbxinit.Plan
-	clone    uintptr // CLONE_NEW* flags
-	spec     *specs.Spec
-	policy   *spec.Policy // nil for a config that no policy was compiled to
-	inside   bool         // the working directory is made inside the container (OpWorkdir)
-	reaped   bool         // the program runs under the reaper
-	seccomp  bool
-	cgroupNS bool
+	plan   sbxinit.Plan
+	clone  uintptr // CLONE_NEW* flags
+	spec   *specs.Spec
+	policy *spec.Policy // nil for a config that no policy was compiled to
+	inside bool         // the working directory is made inside the container (OpWorkdir)
+	reaped bool         // the program runs under the reaper
+	waits  bool         // init waits for "start" (OpAwait)
+	kept   int          // descriptors beyond 2 that the program gets
+	// groupMounts show the container its group; they need to know where that is.
+	groupMounts []groupMount
+	seccomp     bool
+	cgroupNS    bool
 }
 
 // cloneFlags maps namespaces that clone makes. The cgroup namespace is not among
@@ -39,22 +43,28 @@ var cloneFlags = map[specs.LinuxNamespaceType]uintptr{
 	specs.CgroupNamespace: 0,
 }
 
-// draw makes the blueprint of a container. policy is the one that was compiled to
-// sp, nil without; bundle is where relative paths start.
+// draw makes the blueprint of a container that runs at once. policy is the one that
+// was compiled to sp, nil without; bundle is where relative paths start.
 func draw(sp *specs.Spec, policy *spec.Policy, bundle string) (*blueprint, error) {
 	b := &blueprint{spec: sp, policy: policy}
+	return b, b.draw(bundle)
+}
+
+// draw fills the plan.
+func (b *blueprint) draw(bundle string) error {
+	sp, policy := b.spec, b.policy
 	if err := refuse(sp); err != nil {
-		return nil, err
+		return err
 	}
 	if policy != nil {
 		b.reaped, b.inside = true, policy.Workdir.Private && policy.Filesystem.Isolate
 	}
 	for _, draw := range []func(string) error{b.namespaces, b.filesystem, b.names, b.process} {
 		if err := draw(bundle); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return b, nil
+	return nil
 }
 
 func (b *blueprint) has(flag uintptr) bool { return b.clone&flag != 0 }
@@ -121,6 +131,12 @@ func (b *blueprint) filesystem(bundle string) error {
 	if b.inside {
 		b.plan.Add(sbxinit.OpWorkdir, nil, spec.WorkdirPath)
 	}
+	if sp.Process.Terminal {
+		b.plan.Add(sbxinit.OpConsole, consoleStep(sp.Process))
+	}
+	if err := b.sysctls(); err != nil {
+		return err
+	}
 	b.masks()
 	if sp.Root.Readonly && root != "/" {
 		b.plan.Add(sbxinit.OpRootReadonly, nil)
@@ -134,7 +150,8 @@ func (b *blueprint) mount(m rootfs.Mount) error {
 	mounts, readonly := []rootfs.Mount{m}, false
 	if m.Type == "cgroup" && !m.Bind {
 		if !b.cgroupNS {
-			return fmt.Errorf("mounts: %s: a cgroup mount needs a cgroup namespace", m.Target)
+			b.groupMounts = append(b.groupMounts, groupMount{len(b.plan), m})
+			return nil
 		}
 		var err error
 		if mounts, readonly, err = cgroupMounts(m); err != nil {
@@ -157,6 +174,8 @@ func (b *blueprint) withoutMountNamespace(root string) error {
 	switch {
 	case root != "/":
 		return fmt.Errorf("root.path: %q needs a mount namespace", root)
+	case sp.Process.Terminal:
+		return fmt.Errorf("process.terminal: needs a mount namespace")
 	case sp.Root.Readonly:
 		return fmt.Errorf("root.readonly: needs a mount namespace")
 	case len(sp.Mounts) > 0:
@@ -289,6 +308,9 @@ func (b *blueprint) names(string) error {
 		return fmt.Errorf("linux.sysctl: needs a mount namespace")
 	}
 	b.plan.Add(sbxinit.OpReady, nil)
+	if b.waits {
+		b.plan.Add(sbxinit.OpAwait, nil)
+	}
 	return nil
 }
 
@@ -338,7 +360,7 @@ func (b *blueprint) process(string) error {
 	if b.reaped {
 		op = sbxinit.OpReap
 	}
-	b.plan.Add(op, []uint64{uint64(len(p.Args))}, append(slices.Clone(p.Args), p.Env...)...)
+	b.plan.Add(op, []uint64{uint64(len(p.Args)), uint64(b.kept)}, append(slices.Clone(p.Args), p.Env...)...)
 	return nil
 }
 
@@ -421,7 +443,7 @@ func refuse(sp *specs.Spec) error {
 		field string
 		used  bool
 	}{
-		{"process.terminal", p.Terminal},
+		{"process.terminal", p.Terminal && spec.IsCompiled(sp)},
 		{"process.apparmorProfile", p.ApparmorProfile != ""},
 		{"process.selinuxLabel", p.SelinuxLabel != ""},
 		{"process.scheduler", p.Scheduler != nil},
@@ -434,7 +456,6 @@ func refuse(sp *specs.Spec) error {
 		{"linux.personality", l.Personality != nil},
 		{"linux.timeOffsets", len(l.TimeOffsets) > 0},
 		{"linux.netDevices", len(l.NetDevices) > 0},
-		{"linux.sysctl", len(l.Sysctl) > 0},
 		{"solaris", sp.Solaris != nil}, {"windows", sp.Windows != nil}, {"vm", sp.VM != nil},
 		{"zos", sp.ZOS != nil}, {"freebsd", sp.FreeBSD != nil},
 	}

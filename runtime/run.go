@@ -134,7 +134,7 @@ func (r *run) start() (err error) {
 		}
 		defer io3[i+1].Close()
 	}
-	if r.child, err = r.plan.start(r.group, io3); err != nil {
+	if r.child, err = r.plan.start(r.group, io3, more{}); err != nil {
 		return err
 	}
 	if err = r.child.prepare(r.plan.plan); err != nil {
@@ -252,7 +252,7 @@ func (r *run) files(f func(*rootfs.Gateway) error) error {
 	if f == nil {
 		return nil
 	}
-	dir := r.child.work
+	dir := r.child.hand
 	if r.workdir != nil {
 		dir = r.workdir.dir
 	}

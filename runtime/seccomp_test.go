@@ -104,6 +104,9 @@ func one(action specs.LinuxSeccompAction, name string, args ...specs.LinuxSeccom
 }
 
 func TestTheTablesAreThoseOfTheModule(t *testing.T) {
+	if os.Getenv("SBXRUN_NO_MODULES") != "" {
+		t.Skip("the module's source is not here")
+	}
 	before, err := os.ReadFile("seccomp_tables.go")
 	if err != nil {
 		t.Fatal(err)

@@ -170,14 +170,28 @@ func lookAround(t testing.TB) traces {
 		t.Fatal(err)
 	}
 	tr := traces{mounts: string(mounts)}
-	tr.temp, _ = filepath.Glob(filepath.Join(os.TempDir(), "sbxrun-run-*"))
+	temp, _ := filepath.Glob(filepath.Join(os.TempDir(), "sbxrun-run-*"))
+	for _, dir := range temp {
+		if left(strings.TrimPrefix(filepath.Base(dir), "sbxrun-")) {
+			tr.temp = append(tr.temp, dir)
+		}
+	}
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(p, "/sbxrun/run-") {
+		if err == nil && d.IsDir() && left(filepath.Base(p)) {
 			tr.groups = append(tr.groups, p)
 		}
 		return nil // groups of others come and go
 	})
 	return tr
+}
+
+// left says whether an id is that of a run whose supervisor has ended: the machine
+// may have runs of others going on.
+func left(id string) bool {
+	rest, ok := strings.CutPrefix(id, "run-")
+	pid, _, _ := strings.Cut(rest, "-")
+	_, err := os.Stat("/proc/" + pid)
+	return ok && err != nil
 }
 
 // nothingLeft compares with what was there before. Tests that use it do not run

@@ -37,9 +37,15 @@ func main() {
 			&cli.StringFlag{Name: "log", Usage: "append errors to `FILE`"},
 			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "text or json"},
 			&cli.BoolFlag{Name: "debug", Usage: "say more in the log"},
+			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "refused: control groups are made by writing to them"},
+			&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "no effect: what the user can do is seen"},
 		},
-		Before:          checkGlobals,
-		Commands:        []*cli.Command{codeCommand, compileCommand, runCommand, doctorCommand, specCommand},
+		Before: checkGlobals,
+		Commands: []*cli.Command{
+			codeCommand, compileCommand, runCommand, doctorCommand, specCommand,
+			createCommand, startCommand, stateCommand, killCommand, deleteCommand, execCommand, psCommand, listCommand,
+			pauseCommand, resumeCommand, updateCommand, refusedCommand("checkpoint"), refusedCommand("restore"),
+		},
 		CommandNotFound: func(c *cli.Context, name string) {},
 		Action:          noCommand,
 		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return err },
@@ -65,6 +71,9 @@ func main() {
 func checkGlobals(c *cli.Context) error {
 	if f := c.String("log-format"); f != "text" && f != "json" {
 		return fmt.Errorf("--log-format: %q is neither text nor json", f)
+	}
+	if c.Bool("systemd-cgroup") {
+		return fmt.Errorf("--systemd-cgroup: not supported, use the cgroupfs driver")
 	}
 	logPath, logJSON = c.String("log"), c.String("log-format") == "json"
 	return nil

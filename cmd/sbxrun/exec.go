@@ -1,0 +1,113 @@
+// This file owns "sbxrun exec": a further process in a container.
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/urfave/cli/v2"
+
+	"github.com/sbxrun/sbxrun/runtime"
+)
+
+var execCommand = &cli.Command{
+	Name: "exec", Usage: "run a further process in a container", ArgsUsage: "ID [CMD ARG…]",
+	Flags: append(launchFlags(),
+		&cli.StringFlag{Name: "process", Aliases: []string{"p"}, Usage: "OCI process object in `FILE`"},
+		&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return as soon as it runs"},
+		&cli.StringFlag{Name: "cwd", Usage: "working directory"},
+		&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "set `K=V`"},
+		&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "`UID[:GID]`"},
+		&cli.Int64SliceFlag{Name: "additional-gids", Aliases: []string{"g"}, Usage: "further groups"},
+		&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give it a terminal"},
+		&cli.StringSliceFlag{Name: "cap", Aliases: []string{"c"}, Usage: "add a capability"},
+		&cli.BoolFlag{Name: "no-new-privs", Usage: "no new privileges"},
+	),
+	Action: func(c *cli.Context) error {
+		keep, err := keptFiles(c)
+		if err != nil {
+			return err
+		}
+		code := 0
+		err = with(c, func(ct *runtime.Container) error {
+			p, err := processOf(c, ct)
+			if err != nil {
+				return err
+			}
+			opt := runtime.ExecOptions{Process: p, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), Detach: c.Bool("detach"), Keep: keep}
+			code, err = ct.Exec(opt)
+			return err
+		})
+		if err == nil && code != 0 {
+			return exitStatus(code)
+		}
+		return err
+	},
+}
+
+// processOf makes the process: from the file, or the container's own with changes.
+func processOf(c *cli.Context, ct *runtime.Container) (*specs.Process, error) {
+	if file := c.String("process"); file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("--process: %w", err)
+		}
+		p := &specs.Process{}
+		if err := json.Unmarshal(text, p); err != nil {
+			return nil, fmt.Errorf("--process: %s: %w", file, err)
+		}
+		return p, nil
+	}
+	if c.NArg() < 2 {
+		return nil, fmt.Errorf("nothing to execute: give a command or --process")
+	}
+	p := ct.NewProcess(c.Args().Tail())
+	if c.IsSet("cwd") {
+		p.Cwd = c.String("cwd")
+	}
+	p.Env = append(p.Env, c.StringSlice("env")...)
+	p.Terminal = c.Bool("tty")
+	p.NoNewPrivileges = p.NoNewPrivileges || c.Bool("no-new-privs")
+	for _, g := range c.Int64Slice("additional-gids") {
+		p.User.AdditionalGids = append(p.User.AdditionalGids, uint32(g))
+	}
+	if caps := c.StringSlice("cap"); len(caps) > 0 {
+		p.Capabilities = moreCapabilities(p.Capabilities, caps)
+	}
+	return p, setUser(p, c.String("user"))
+}
+
+func moreCapabilities(old *specs.LinuxCapabilities, add []string) *specs.LinuxCapabilities {
+	sets := specs.LinuxCapabilities{}
+	if old != nil {
+		sets = *old
+	}
+	for _, set := range []*[]string{&sets.Bounding, &sets.Effective, &sets.Permitted} {
+		*set = append(append([]string{}, *set...), add...)
+	}
+	return &sets
+}
+
+func setUser(p *specs.Process, s string) error {
+	if s == "" {
+		return nil
+	}
+	uid, gid, both := strings.Cut(s, ":")
+	n, err := strconv.ParseUint(uid, 10, 32)
+	if err != nil {
+		return fmt.Errorf("--user: %q is not UID[:GID]", s)
+	}
+	p.User.UID = uint32(n)
+	if both {
+		if n, err = strconv.ParseUint(gid, 10, 32); err != nil {
+			return fmt.Errorf("--user: %q is not UID[:GID]", s)
+		}
+		p.User.GID = uint32(n)
+	}
+	return nil
+}

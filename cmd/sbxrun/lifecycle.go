@@ -1,0 +1,338 @@
+// This file owns the commands by which engines drive a container: create, start,
+// state, kill, delete, pause, resume, ps, list, update.
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/runtime"
+)
+
+var bundleFlag = &cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "bundle `DIR`", DefaultText: "the current directory"}
+
+// launchFlags are common to what starts a process.
+func launchFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "pid-file", Usage: "write the process's pid to `FILE`"},
+		&cli.StringFlag{Name: "console-socket", Usage: "send the terminal to the AF_UNIX socket `PATH`"},
+		&cli.IntFlag{Name: "preserve-fds", Usage: "pass `N` descriptors from 3 on"},
+	}
+}
+
+var createCommand = &cli.Command{
+	Name: "create", Usage: "create a container that waits for start", ArgsUsage: "ID",
+	Flags: append(launchFlags(), bundleFlag,
+		&cli.BoolFlag{Name: "no-pivot", Usage: "refused: there is pivot_root always"},
+		&cli.BoolFlag{Name: "no-new-keyring", Usage: "no effect: no keyring is made"}),
+	Action: func(c *cli.Context) error {
+		if c.Bool("no-pivot") {
+			return fmt.Errorf("--no-pivot: not supported")
+		}
+		id, err := idOf(c)
+		if err != nil {
+			return err
+		}
+		dir, err := filepath.Abs(c.String("bundle"))
+		if err != nil {
+			return err
+		}
+		sp, err := runtime.LoadBundle(dir)
+		if err != nil {
+			return err
+		}
+		keep, err := keptFiles(c)
+		if err != nil {
+			return err
+		}
+		store, err := runtime.OpenStore(c.String("root"))
+		if err != nil {
+			return err
+		}
+		ct, err := store.Create(sp, runtime.CreateOptions{
+			ID: id, Bundle: dir, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), Keep: keep,
+		})
+		if err == nil {
+			ct.Close()
+		}
+		return err
+	},
+}
+
+// keptFiles are the descriptors that --preserve-fds names.
+func keptFiles(c *cli.Context) (files []*os.File, err error) {
+	for fd := 3; fd < 3+c.Int("preserve-fds"); fd++ {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+			return nil, fmt.Errorf("--preserve-fds: descriptor %d is not open", fd)
+		}
+		files = append(files, os.NewFile(uintptr(fd), "preserved"))
+	}
+	return files, nil
+}
+
+// idOf takes the one argument.
+func idOf(c *cli.Context) (string, error) {
+	switch {
+	case c.NArg() == 0:
+		return "", fmt.Errorf("the container's id is missing")
+	case c.NArg() > 1:
+		return "", fmt.Errorf("unexpected argument %q", c.Args().Get(1))
+	}
+	return c.Args().First(), nil
+}
+
+// with loads the container that the first argument names.
+func with(c *cli.Context, do func(*runtime.Container) error) error {
+	store, err := runtime.OpenStore(c.String("root"))
+	if err != nil {
+		return err
+	}
+	if c.NArg() == 0 {
+		return fmt.Errorf("the container's id is missing")
+	}
+	ct, err := store.Load(c.Args().First())
+	if err != nil {
+		return err
+	}
+	defer ct.Close()
+	return do(ct)
+}
+
+// simple makes a command that takes an id and does one thing.
+func simple(name, usage string, do func(*runtime.Container) error) *cli.Command {
+	return &cli.Command{Name: name, Usage: usage, ArgsUsage: "ID", Action: func(c *cli.Context) error {
+		if _, err := idOf(c); err != nil {
+			return err
+		}
+		return with(c, do)
+	}}
+}
+
+var (
+	startCommand  = simple("start", "run the program of a created container", (*runtime.Container).Start)
+	pauseCommand  = simple("pause", "stop all processes of a container where they are", (*runtime.Container).Pause)
+	resumeCommand = simple("resume", "let a paused container go on", (*runtime.Container).Resume)
+	stateCommand  = simple("state", "print the state of a container", func(ct *runtime.Container) error {
+		text, err := json.MarshalIndent(ct.State(), "", "  ")
+		if err == nil {
+			fmt.Println(string(text))
+		}
+		return err
+	})
+)
+
+var killCommand = &cli.Command{
+	Name: "kill", Usage: "send a signal to a container", ArgsUsage: "ID [SIGNAL]",
+	Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "to all its processes"}},
+	Action: func(c *cli.Context) error {
+		name := "TERM"
+		if c.NArg() > 1 {
+			name = c.Args().Get(1)
+		}
+		sig, err := runtime.ParseSignal(name)
+		if err != nil {
+			return err
+		}
+		return with(c, func(ct *runtime.Container) error { return ct.Kill(sig, c.Bool("all")) })
+	},
+}
+
+var deleteCommand = &cli.Command{
+	Name: "delete", Usage: "remove a container", ArgsUsage: "ID",
+	Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill it first; one that does not exist is no error"}},
+	Action: func(c *cli.Context) error {
+		if _, err := idOf(c); err != nil {
+			return err
+		}
+		err := with(c, func(ct *runtime.Container) error { return ct.Delete(c.Bool("force")) })
+		if c.Bool("force") && errors.Is(err, runtime.ErrNotExist) {
+			return nil
+		}
+		return err
+	},
+}
+
+var listCommand = &cli.Command{
+	Name: "list", Usage: "list the containers",
+	Flags: []cli.Flag{
+		&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "ids only"},
+	},
+	Action: func(c *cli.Context) error {
+		store, err := runtime.OpenStore(c.String("root"))
+		if err != nil {
+			return err
+		}
+		all, err := store.List()
+		if err != nil {
+			return err
+		}
+		states := []runtime.State{}
+		for _, ct := range all {
+			states = append(states, ct.State())
+		}
+		return printStates(c, states)
+	},
+}
+
+func printStates(c *cli.Context, states []runtime.State) error {
+	if c.Bool("quiet") {
+		for _, s := range states {
+			fmt.Println(s.ID)
+		}
+		return nil
+	}
+	switch c.String("format") {
+	case "json":
+		return printJSON(os.Stdout, states)
+	case "table":
+		w := tabwriter.NewWriter(os.Stdout, 12, 1, 3, ' ', 0)
+		fmt.Fprintln(w, "ID\tPID\tSTATUS\tBUNDLE\tCREATED\tOWNER")
+		for _, s := range states {
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", s.ID, s.Pid, s.Status, s.Bundle, s.Created, s.Owner)
+		}
+		return w.Flush()
+	}
+	return fmt.Errorf("--format: %q is neither table nor json", c.String("format"))
+}
+
+var psCommand = &cli.Command{
+	Name: "ps", Usage: "list the processes of a container", ArgsUsage: "ID [PS OPTION…]",
+	Flags: []cli.Flag{&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"}},
+	Action: func(c *cli.Context) error {
+		return with(c, func(ct *runtime.Container) error {
+			pids, err := ct.Processes()
+			if err != nil {
+				return err
+			}
+			if c.String("format") == "json" {
+				return printJSON(os.Stdout, append([]int{}, pids...))
+			}
+			return psTable(pids, c.Args().Tail())
+		})
+	},
+}
+
+// psTable prints what ps(1) says of the pids.
+func psTable(pids []int, options []string) error {
+	if len(options) == 0 {
+		options = []string{"-ef"}
+	}
+	out, err := exec.Command("ps", options...).Output()
+	if err != nil {
+		return fmt.Errorf("ps: %w", err)
+	}
+	lines := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
+	column := -1
+	for i, title := range strings.Fields(lines[0]) {
+		if title == "PID" {
+			column = i
+		}
+	}
+	if column < 0 {
+		return fmt.Errorf("ps: its output has no column PID")
+	}
+	fmt.Println(lines[0])
+	for _, line := range lines[1:] {
+		fields := strings.Fields(line)
+		if column >= len(fields) {
+			continue
+		}
+		pid, err := strconv.Atoi(fields[column])
+		for _, p := range pids {
+			if err == nil && p == pid {
+				fmt.Println(line)
+			}
+		}
+	}
+	return nil
+}
+
+var updateCommand = &cli.Command{
+	Name: "update", Usage: "change the limits of a container", ArgsUsage: "ID",
+	Flags: []cli.Flag{
+		&cli.StringFlag{Name: "resources", Aliases: []string{"r"}, Usage: "LinuxResources as JSON in `FILE`, - for stdin"},
+		&cli.Int64Flag{Name: "memory", Usage: "memory limit in bytes"},
+		&cli.Int64Flag{Name: "memory-swap", Usage: "memory and swap in bytes, -1 for no limit"},
+		&cli.Int64Flag{Name: "memory-reservation", Usage: "soft limit in bytes"},
+		&cli.Int64Flag{Name: "cpu-quota", Usage: "microseconds in each period"},
+		&cli.Uint64Flag{Name: "cpu-period", Usage: "microseconds"},
+		&cli.Uint64Flag{Name: "cpu-share", Usage: "relative weight"},
+		&cli.StringFlag{Name: "cpuset-cpus", Usage: "e.g. 0-1"},
+		&cli.StringFlag{Name: "cpuset-mems", Usage: "e.g. 0"},
+		&cli.Int64Flag{Name: "pids-limit", Usage: "tasks, -1 for no limit"},
+	},
+	Action: func(c *cli.Context) error {
+		if _, err := idOf(c); err != nil {
+			return err
+		}
+		res, err := resourcesOf(c)
+		if err != nil {
+			return err
+		}
+		return with(c, func(ct *runtime.Container) error { return ct.Update(res) })
+	},
+}
+
+func resourcesOf(c *cli.Context) (*specs.LinuxResources, error) {
+	res := &specs.LinuxResources{}
+	if file := c.String("resources"); file != "" {
+		var in io.Reader = os.Stdin
+		if file != "-" {
+			f, err := os.Open(file)
+			if err != nil {
+				return nil, fmt.Errorf("--resources: %w", err)
+			}
+			defer f.Close()
+			in = f
+		}
+		if err := json.NewDecoder(in).Decode(res); err != nil {
+			return nil, fmt.Errorf("--resources: %w", err)
+		}
+		return res, nil
+	}
+	number := func(name string) *int64 {
+		if !c.IsSet(name) {
+			return nil
+		}
+		n := c.Int64(name)
+		return &n
+	}
+	unsigned := func(name string) *uint64 {
+		if !c.IsSet(name) {
+			return nil
+		}
+		n := c.Uint64(name)
+		return &n
+	}
+	if m := (specs.LinuxMemory{Limit: number("memory"), Swap: number("memory-swap"), Reservation: number("memory-reservation")}); m != (specs.LinuxMemory{}) {
+		res.Memory = &m
+	}
+	if p := (specs.LinuxCPU{Quota: number("cpu-quota"), Period: unsigned("cpu-period"), Shares: unsigned("cpu-share"), Cpus: c.String("cpuset-cpus"), Mems: c.String("cpuset-mems")}); p != (specs.LinuxCPU{}) {
+		res.CPU = &p
+	}
+	if n := number("pids-limit"); n != nil {
+		res.Pids = &specs.LinuxPids{Limit: n}
+	}
+	return res, nil
+}
+
+// refusedCommand is a command of runc that sbxrun does not have.
+func refusedCommand(name string) *cli.Command {
+	return &cli.Command{Name: name, Usage: "not supported", SkipFlagParsing: true, Action: func(*cli.Context) error {
+		return fmt.Errorf("%s: not supported", name)
+	}}
+}

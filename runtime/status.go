@@ -1,0 +1,93 @@
+// This file owns what is known of a container's first process: whether it lives,
+// and whether the number still means the same process.
+
+package runtime
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/cgroup"
+	sbxinit "github.com/sbxrun/sbxrun/init"
+)
+
+// Paused is the status of a frozen container; the specification leaves it to runtimes.
+const Paused specs.ContainerState = "paused"
+
+// bootID tells one boot of the machine from another.
+var bootID = sync.OnceValue(func() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without one all boots look alike
+	return strings.TrimSpace(string(b))
+})
+
+// pidfd opens the container's first process, for certain: -1 when it is gone or
+// its number belongs to another process now.
+func (c *Container) pidfd() int {
+	if c.record.Pid <= 0 || c.record.Boot != bootID() {
+		return -1
+	}
+	fd, err := unix.PidfdOpen(c.record.Pid, 0)
+	if err != nil {
+		return -1
+	}
+	if st, ok := readStat(c.record.Pid); !ok || st.start != c.record.StartTime || st.state == 'Z' || st.state == 'X' {
+		unix.Close(fd)
+		return -1
+	}
+	return fd
+}
+
+// Status says what the container does at this moment.
+func (c *Container) Status() specs.ContainerState {
+	fd := c.pidfd()
+	if fd < 0 {
+		return specs.StateStopped
+	}
+	unix.Close(fd)
+	if c.waiting() {
+		return specs.StateCreated
+	}
+	if g := c.group(); g != nil {
+		defer g.Close()
+		if frozen, err := g.Frozen(); err == nil && frozen {
+			return Paused
+		}
+	}
+	return specs.StateRunning
+}
+
+// waiting says whether the first process still is an init that waits for start.
+func (c *Container) waiting() bool {
+	if _, err := os.Lstat(filepath.Join(c.dir, startSock)); err != nil {
+		return false
+	}
+	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(c.record.Pid) + "/cmdline")
+	return err == nil && string(bytes.TrimRight(cmdline, "\x00")) == sbxinit.Name
+}
+
+// group reopens the container's control group, nil when it has none.
+func (c *Container) group() *cgroup.Group {
+	if c.record.Cgroup == nil {
+		return nil
+	}
+	g, err := cgroup.Load(*c.record.Cgroup)
+	if err != nil {
+		return nil // it went with a reboot, or by somebody's hand
+	}
+	return g
+}
+
+// State is what "sbxrun state" prints; its first fields are the specification's.
+type State struct {
+	specs.State
+	Rootfs  string `json:"rootfs"`
+	Created string `json:"created"`
+	Owner   string `json:"owner"`
+}
