@@ -32,7 +32,7 @@ func (m *Missing) Error() string {
 func (m *Missing) Unwrap() error { return m.Err }
 
 const (
-	remedyOff      = ", or set cgroup: off in the policy"
+	remedyOff      = ", or set cgroup: off in the policy (--cgroup off)"
 	remedyMount    = "mount the control groups: mount -t cgroup2 none /sys/fs/cgroup" + remedyOff
 	remedyKernel   = "the kernel must offer it there: see cgroup.controllers, cgroup_enable= and cgroup_no_v1= of the boot command line" + remedyOff
 	remedyDelegate = "start it below a delegated group, e.g. systemd-run --user --scope -p Delegate=yes sbxrun …" + remedyOff

@@ -18,6 +18,7 @@ func init() {
 	if len(os.Args) != 1 || os.Args[0] != Name {
 		return
 	}
+	unix.Umask(0o022) // the caller's may be anything; the program's comes with its user
 	f := &Failure{Step: "init", Op: "read the plan"}
 	if p, err := receivePlan(); err == nil {
 		unix.CloseOnExec(ChannelFD)

@@ -54,6 +54,8 @@ type Gateway struct {
 	owner Owner
 	caps  Caps
 	files int
+
+	executable bool // the file opened last is, for its owner
 }
 
 // OpenGateway makes a gateway to dir, a directory opened for reading, which stays
@@ -239,6 +241,9 @@ func (g *Gateway) create(dir int, name string, src io.Reader, perm fs.FileMode) 
 		return 0, err
 	}
 	f := os.NewFile(uintptr(fd), name)
+	if err := f.Chmod(perm.Perm()); err != nil { // the umask may have taken away anything
+		return 0, errors.Join(bare(err), f.Close(), ignoreMissing(unix.Unlinkat(dir, temp, 0)))
+	}
 	n, err := io.Copy(f, io.LimitReader(src, g.caps.FileSize+1))
 	if err == nil && n > g.caps.FileSize {
 		err = ErrTooBig
@@ -325,18 +330,23 @@ func (g *Gateway) regular(name string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+	g.executable = after.Mode&0o100 != 0
 	return f, nil
 }
 
 // GetFile copies the regular file name to the host's file dst. On the host, too,
 // nothing is written through a link: a new file is made in dst's directory and
-// renamed into place, with mode 0600. On an error nothing is left.
+// renamed into place, with mode 0600, or 0700 for what its owner may execute. On an
+// error nothing is left.
 func (g *Gateway) GetFile(name, dst string) (int64, error) {
 	f, err := os.CreateTemp(filepath.Dir(dst), ".sbxrun-*") // O_EXCL, 0600
 	if err != nil {
 		return 0, err
 	}
 	n, err := g.Get(name, f)
+	if err == nil && g.executable {
+		err = f.Chmod(0o700)
+	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), dst)
@@ -345,6 +355,31 @@ func (g *Gateway) GetFile(name, dst string) (int64, error) {
 		return 0, errors.Join(err, os.Remove(f.Name()))
 	}
 	return n, nil
+}
+
+// HasFileOfSize says whether a regular file of exactly that size lies beneath dir, as
+// far as a bounded look tells.
+func HasFileOfSize(dir *os.File, size int64) bool {
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	found, looked := false, 0
+	_ = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if looked++; looked > 5000 || strings.Count(name, "/") > maxDepth {
+			return fs.SkipAll
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return nil // what cannot be looked at is not found
+		}
+		if st, err := d.Info(); err == nil && st.Size() == size {
+			found = true
+			return fs.SkipAll
+		}
+		return nil
+	})
+	return found
 }
 
 // bare takes the path off an error, which wrap puts on again.

@@ -13,6 +13,9 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/spec"
 )
 
 // maxConfig bounds config.json.
@@ -21,11 +24,14 @@ const maxConfig = 4 << 20
 // LoadBundle reads config.json of the bundle in dir and checks its shape.
 func LoadBundle(dir string) (*specs.Spec, error) {
 	name := filepath.Join(dir, "config.json")
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
 	if err != nil {
 		return nil, fmt.Errorf("open the bundle: %w", err)
 	}
 	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("open the bundle: %s is not a regular file", name)
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the bundle: %w", err)
@@ -70,7 +76,7 @@ func describe(err error) error {
 // Refused is the Result of a request that was turned down before any run.
 func Refused(err error) *Result {
 	return &Result{
-		Reason: Unavailable, Error: failureOf(err),
+		Level: spec.NoLevel, Reason: Unavailable, Error: failureOf(err),
 		Evidence: []Evidence{}, LimitsHit: []string{}, Wider: []string{}, Receipt: []Receipt{},
 	}
 }

@@ -13,11 +13,13 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/spec"
 )
 
 // result makes the Result of a run that ended in whatever way.
 func (r *run) result(sp *specs.Spec, err error) *Result {
-	res := &Result{ID: r.opt.ID, Evidence: []Evidence{}, LimitsHit: []string{}, Wider: []string{}, Receipt: []Receipt{}}
+	res := &Result{ID: r.opt.ID, Level: spec.NoLevel, Evidence: []Evidence{}, LimitsHit: []string{}, Wider: []string{}, Receipt: []Receipt{}}
 	if r.policy != nil {
 		res.Level, res.Receipt = r.policy.Level, r.receipt(err)
 		res.Wider = append(res.Wider, r.policy.Wider()...)
@@ -33,7 +35,7 @@ func (r *run) result(sp *specs.Spec, err error) *Result {
 	r.outputs(res)
 	v := r.verdict(res.Stderr.Text)
 	res.Reason, res.Evidence = v.reason, append(res.Evidence, v.evidence...)
-	if err != nil {
+	if err != nil && !errors.Is(err, errOutputs) {
 		// The run was not taken care of as promised, whatever the program did.
 		res.Reason = Internal
 		res.Evidence = append([]Evidence{{Source: "supervisor", Detail: err.Error()}}, res.Evidence...)
@@ -57,7 +59,7 @@ func (r *run) neverRan(res *Result, err error) {
 	}
 	if r.counters.OOMKills > 0 {
 		res.Reason, res.OOM, res.OOMSource = OOM, true, "cgroup"
-		res.Evidence = append(res.Evidence, oomEvidence(r.counters.OOMKills))
+		res.Evidence = append(res.Evidence, oomEvidence(r.counters.OOMKills, r.policy))
 		res.LimitsHit = r.limitsHit(OOM)
 	}
 }
@@ -82,37 +84,53 @@ func (r *run) verdict(stderr string) verdict {
 	c := r.counters
 	switch limit := r.policy.Limits.CPU; {
 	case c.OOMKills > 0:
-		return verdict{OOM, []Evidence{oomEvidence(c.OOMKills)}, "cgroup"}
+		return verdict{OOM, []Evidence{oomEvidence(c.OOMKills, r.policy)}, "cgroup"}
 	case c.PidsMax > 0:
 		return verdict{Processes, []Evidence{pidsEvidence(c.PidsMax, r.policy), r.waitEvidence()}, ""}
 	case limit > 0 && r.cpuTime() >= limit:
 		return verdict{CPU, []Evidence{{Source: "rusage", Detail: fmt.Sprintf("%v of CPU time used, limit %v", r.cpuTime().Round(time.Millisecond), limit)}, r.waitEvidence()}, ""}
 	case r.report.err != nil:
-		return verdict{Internal, []Evidence{{Source: "supervisor", Detail: r.report.err.Error()}}, ""}
+		// Nothing but the program, which has the reaper's user, or somebody outside does
+		// that; with the reaper the program is killed.
+		return verdict{Signaled, []Evidence{{Source: "wait", Detail: "the run's reaper was ended, by the program or from outside, and the program with it"}}, ""}
+	case !r.drained && r.policy.Limits.Sweep:
+		return verdict{Output, []Evidence{{Source: "supervisor", Detail: "an output pipe was not closed although everything was ended"}, r.waitEvidence()}, ""}
 	}
 	return r.ownEnd(stderr)
 }
 
 // ownEnd classifies a program that ended by itself: by its signal, else by what
-// a limit that only returns an error made it print.
+// a limit that only returns an error made it print. A signal that the program may
+// have sent itself counts only when the counters agree.
 func (r *run) ownEnd(stderr string) verdict {
-	st := r.report.status
-	wait := r.waitEvidence()
+	st, wait, limits := r.report.status, r.waitEvidence(), r.policy.Limits
 	if st.Signaled() {
-		reason := map[syscall.Signal]Reason{
-			unix.SIGXCPU: CPU, unix.SIGXFSZ: FileSize, unix.SIGSYS: Syscall,
-		}[st.Signal()]
-		if reason == CPU && r.policy.Limits.CPU == 0 || reason == FileSize && r.policy.Limits.FileSize == 0 ||
-			reason == Syscall && !r.policy.Syscalls.Filter || reason == "" {
-			reason = Signaled
+		reason := Signaled
+		switch st.Signal() {
+		case unix.SIGXCPU:
+			if limits.CPU > 0 && r.cpuTime() >= limits.CPU*9/10 {
+				reason = CPU
+			}
+		case unix.SIGXFSZ:
+			if limits.FileSize > 0 && (r.fullFile || !r.policy.Workdir.Private) {
+				reason = FileSize
+			}
+		case unix.SIGSYS:
+			if r.policy.Syscalls.Filter {
+				reason = Syscall
+			}
 		}
 		return verdict{reason, []Evidence{wait}, ""}
 	}
-	if st.ExitStatus() != 0 {
-		if v, ok := r.fromText(stderr); ok {
-			v.evidence = append(v.evidence, wait)
-			return v
-		}
+	if st.ExitStatus() == 0 {
+		return verdict{Exited, []Evidence{wait}, ""}
+	}
+	if r.fullFile {
+		return verdict{FileSize, []Evidence{{Source: "workdir", Detail: fmt.Sprintf("a file of exactly %d bytes, the limit, and a failure", limits.FileSize)}, wait}, ""}
+	}
+	if v, ok := r.fromText(stderr); ok {
+		v.evidence = append(v.evidence, wait)
+		return v
 	}
 	return verdict{Exited, []Evidence{wait}, ""}
 }
@@ -131,7 +149,9 @@ func (r *run) fromText(stderr string) (verdict, bool) {
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	last := strings.ToLower(strings.Join(lines[max(0, len(lines)-3):], "\n"))
 	for _, t := range texts {
-		if t.reason == OOM && r.policy.Limits.Memory == 0 || t.reason == FileSize && r.policy.Limits.FileSize == 0 {
+		// What counters or files would show is not guessed from words.
+		if t.reason == OOM && (r.policy.Limits.Memory == 0 || r.group != nil) ||
+			t.reason == FileSize && (r.policy.Limits.FileSize == 0 || r.policy.Workdir.Private) {
 			continue
 		}
 		for _, w := range t.words {
@@ -153,7 +173,7 @@ func (r *run) waitEvidence() Evidence {
 	case r.report.err != nil:
 		e.Detail = "no report of the program's end"
 	case st.Signaled():
-		e.Detail = "ended by " + unix.SignalName(st.Signal())
+		e.Detail = "ended by " + signalName(st.Signal())
 	default:
 		e.Detail = fmt.Sprintf("exit status %d", st.ExitStatus())
 	}
@@ -214,17 +234,37 @@ func (r *run) outputs(res *Result) {
 // the supervisor killed has none.
 func (r *run) ending(res *Result) {
 	if r.report == nil || r.report.err != nil {
-		if r.stop != nil || res.Reason == OOM {
-			res.Signal = "SIGKILL"
+		if r.stop != nil || res.Reason == OOM || res.Reason == Signaled {
+			res.Signal, res.signal = "SIGKILL", unix.SIGKILL
 		}
 		return
 	}
 	if st := r.report.status; st.Signaled() {
-		res.Signal = unix.SignalName(st.Signal())
+		res.Signal, res.signal = signalName(st.Signal()), st.Signal()
 	} else {
 		code := st.ExitStatus()
 		res.ExitCode = &code
 	}
+}
+
+// signalName names every signal, the real-time ones as the C library counts them.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("SIGRTMIN%+d", int(s)-34)
+}
+
+// ExitStatus is what a shell would see: the program's own code when it ended by
+// itself, else 128 + signal. A program that was stopped never gives 0.
+func (r *Result) ExitStatus() int {
+	switch {
+	case r.Reason == Exited && r.ExitCode != nil:
+		return *r.ExitCode
+	case r.signal != 0:
+		return 128 + int(r.signal)
+	}
+	return 128 + int(unix.SIGKILL)
 }
 
 // limitKeys are the policy's keys for the reasons that are limits.
@@ -244,6 +284,9 @@ func (r *run) limitsHit(reason Reason) []string {
 	add(limitKeys[reason], true)
 	add(limitKeys[OOM], r.counters.OOMKills > 0)
 	add(limitKeys[Processes], r.counters.PidsMax > 0)
+	add(limitKeys[FileSize], r.fullFile)
+	add("workdir.size", r.room.noBytes)
+	add("workdir.inodes", r.room.noInodes)
 	chars := r.policy.Limits.OutputChars
 	for _, t := range r.taps {
 		add("limits.output-chars", t != nil && chars > 0 && t.capture.stream(chars).OmittedBytes > 0)

@@ -5,8 +5,6 @@ package runtime_test
 import (
 	"context"
 	"fmt"
-	"os"
-	goruntime "runtime"
 
 	"github.com/sbxrun/sbxrun/runtime"
 	"github.com/sbxrun/sbxrun/spec"
@@ -16,8 +14,7 @@ import (
 func ExampleRun() {
 	policy := spec.Preset(spec.L5)
 	policy.Cgroup = spec.CgroupOff // so that the example runs without a delegated group
-	host := spec.Host{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), RunID: runtime.RunID(), Arch: goruntime.GOARCH}
-	config, err := spec.Compile(policy, host, spec.Process{Args: []string{"/bin/echo", "hello"}})
+	config, err := spec.Compile(policy, runtime.ThisHost(), spec.Process{Args: []string{"/bin/echo", "hello"}})
 	if err != nil {
 		fmt.Println(err)
 		return

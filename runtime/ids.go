@@ -5,8 +5,13 @@ package runtime
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sbxrun/sbxrun/spec"
 )
 
 // runIDBase is the first of them. From 2^31 on no distribution hands out ids
@@ -40,6 +45,25 @@ func RunID() uint32 {
 		}
 	}
 	return 0
+}
+
+// ThisHost is what spec.Compile has to know of this machine and of the caller, with a
+// RunID for one run.
+func ThisHost() spec.Host {
+	return spec.Host{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), RunID: RunID(), Arch: goarch}
+}
+
+// checkMapping refuses a policy's run that would be host root inside.
+func checkMapping(sp *specs.Spec) error {
+	if sp.Linux == nil || os.Geteuid() != 0 || !inRanges(idRanges("/proc/self/uid_map"), runIDBase) {
+		return nil // 0 is an ordinary user here
+	}
+	for _, m := range append(slices.Clone(sp.Linux.UIDMappings), sp.Linux.GIDMappings...) {
+		if m.HostID == 0 {
+			return fmt.Errorf("linux.uidMappings, linux.gidMappings: a policy's run must not be host root inside")
+		}
+	}
+	return nil
 }
 
 // idRange is a line of a user namespace's id map, from inside.

@@ -221,6 +221,20 @@ func (c *child) failure(kind byte) error {
 	return fmt.Errorf("init sent an unknown message %q", kind)
 }
 
+// spoke says whether a message, or the end of the channel, is there to be read.
+func (c *child) spoke() bool {
+	raw, err := c.channel.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ready := false
+	_ = raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		ready = err == nil && n > 0
+	})
+	return ready
+}
+
 func (c *child) int32() (int32, error) {
 	var b [4]byte
 	_, err := io.ReadFull(c.channel, b[:])

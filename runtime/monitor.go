@@ -111,7 +111,7 @@ func (m *monitor) counters() *stop {
 	// The other two change places: each is read every second tick.
 	if m.ticks%2 == 0 {
 		if killed, err := m.group.OOMKills(); err == nil && killed > 0 {
-			return &stop{OOM, oomEvidence(killed)}
+			return &stop{OOM, oomEvidence(killed, m.policy)}
 		}
 	} else if n, err := m.group.PidsCurrent(); err == nil {
 		m.peak = max(m.peak, n-1) // without the reaper
@@ -140,8 +140,8 @@ func pidsEvidence(hit int64, p *spec.Policy) Evidence {
 	return Evidence{Source: "pids.events", Detail: fmt.Sprintf("a fork was refused %d times at %d tasks", hit, p.Processes.Max)}
 }
 
-func oomEvidence(killed int64) Evidence {
-	return Evidence{Source: "memory.events", Detail: fmt.Sprintf("oom_kill %d", killed)}
+func oomEvidence(killed int64, p *spec.Policy) Evidence {
+	return Evidence{Source: "memory.events", Detail: fmt.Sprintf("oom_kill %d, limit %d bytes", killed, p.Limits.Memory)}
 }
 
 // tasks lists the tasks of pid and of everything below it: thread ids with

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // headShare and tailShare are the parts of the room that the first and the last
@@ -177,7 +179,7 @@ type tap struct {
 	read    *os.File
 	capture *capture
 	done    chan struct{}
-	err     error
+	late    bool // reading stopped before the end
 }
 
 // openTap makes the pipe; the write end is for the program.
@@ -197,18 +199,37 @@ func (t *tap) run() {
 		n, err := t.read.Read(buf)
 		_, _ = t.capture.Write(buf[:n])
 		if err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.err = err
-			}
+			t.late = !errors.Is(err, io.EOF)
 			return
 		}
 	}
 }
 
-// drain waits for the end of the stream, at most until the deadline: a leftover
-// that nothing sweeps may hold the pipe for ever. It says whether the end came.
+// drain waits for the end of the stream, at most until the deadline: a leftover that
+// nothing sweeps may hold the pipe for ever. What is in the pipe then is taken all the
+// same. It says whether the end came.
 func (t *tap) drain(deadline time.Time) bool {
 	_ = t.read.SetReadDeadline(deadline) // a pipe from os.Pipe always takes one
 	<-t.done
-	return t.read.Close() == nil && time.Now().Before(deadline)
+	defer t.read.Close()
+	if !t.late {
+		return true
+	}
+	raw, err := t.read.SyscallConn()
+	if err != nil {
+		return false
+	}
+	end := false
+	_ = raw.Control(func(fd uintptr) {
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := unix.Read(int(fd), buf) // does not block: a pipe of os.Pipe never does
+			if n <= 0 {
+				end = n == 0 && err == nil
+				return
+			}
+			_, _ = t.capture.Write(buf[:n])
+		}
+	})
+	return end
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -48,6 +49,31 @@ func TestStreamIsCutOnRuneBordersWithAnExactCount(t *testing.T) {
 				t.Errorf("got %+v, want text %q with %d bytes omitted", s, tc.want, tc.omitted)
 			}
 		})
+	}
+}
+
+func TestWhatIsInThePipeAtTheDeadlineIsNotLost(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		tp, w, err := openTap(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, 50_000)); err != nil {
+			t.Fatal(err)
+		}
+		if !held {
+			w.Close()
+		}
+		// The reader comes late: the deadline is over before it reads a byte.
+		if err := tp.read.SetReadDeadline(time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		tp.run()
+		end := tp.drain(time.Unix(1, 0))
+		if tp.capture.total != 50_000 || end == held {
+			t.Errorf("held %v: %d bytes taken, end seen %v", held, tp.capture.total, end)
+		}
+		w.Close()
 	}
 }
 

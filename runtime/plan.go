@@ -94,6 +94,9 @@ func (b *blueprint) namespaces(string) error {
 	if b.cgroupNS {
 		b.plan.Add(sbxinit.OpCgroupNS, nil)
 	}
+	if b.policy != nil && b.policy.Processes.Isolate {
+		b.plan.Add(sbxinit.OpKeyring, nil)
+	}
 	return nil
 }
 

@@ -3,6 +3,8 @@
 package runtime
 
 import (
+	"syscall"
+
 	"github.com/sbxrun/sbxrun/spec"
 )
 
@@ -48,6 +50,8 @@ type Result struct {
 	Wider     []string  `json:"wider"`      // policy keys whose value allows more than the level's preset
 	Receipt   []Receipt `json:"receipt"`
 	Error     *Failure  `json:"error"` // set when the program never ran, or for reason internal
+
+	signal syscall.Signal // number of Signal
 }
 
 // Evidence is one observation that the verdict rests on.

@@ -69,6 +69,8 @@ type run struct {
 	reaper    *os.ProcessState
 	leftovers int
 	drained   bool
+	fullFile  bool // a file in the working directory has exactly the size limit
+	room      room // what is left in the working directory
 	counters  cgroup.Evidence
 }
 
@@ -100,6 +102,9 @@ func (r *run) setup(sp *specs.Spec) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := checkMapping(sp); err != nil {
+		return err
+	}
 	r.policy = &policy
 	if policy.Workdir.Private && !policy.Filesystem.Isolate {
 		if r.workdir, err = makeWorkdir(r.opt.ID, ownerOf(sp)); err != nil {
@@ -126,6 +131,8 @@ func (r *run) start() (err error) {
 			return err
 		}
 		defer stdin.Close()
+	} else if st, err := stdin.Stat(); err == nil && st.IsDir() {
+		return fmt.Errorf("stdin is a directory, which would be a way out")
 	}
 	io3 := stdio{stdin}
 	for i := range r.taps {
@@ -150,7 +157,7 @@ func (r *run) start() (err error) {
 	}
 	r.monitor = newMonitor(r.child.proc.Pid, r.policy, r.group)
 	if _, err = r.child.release(true); err != nil {
-		return explain(err)
+		return explainExec(explain(err), r.plan)
 	}
 	r.started = time.Now()
 	for _, t := range r.taps {
@@ -190,6 +197,11 @@ func (r *run) watch(ctx context.Context) error {
 	}
 	r.wall = time.Since(r.started)
 	stopWatching()
+	if r.stop != nil && r.child.spoke() {
+		// The program had ended before that decision: supervisors are suspended, too.
+		rep := <-reports
+		r.report, r.stop = &rep, nil
+	}
 	return r.sweep()
 }
 
@@ -230,6 +242,9 @@ func (r *run) sweep() error {
 	r.reaper = state
 	r.drained = true
 	end := time.Now().Add(drainTime)
+	if err == nil && (r.stop != nil || r.policy.Limits.Sweep) {
+		end = time.Now().Add(killTime) // nobody is left to hold a pipe: the end is on its way
+	}
 	for _, t := range r.taps {
 		r.drained = t.drain(end) && r.drained
 	}
@@ -238,13 +253,20 @@ func (r *run) sweep() error {
 
 // killAll ends every process of the run.
 func (r *run) killAll(deadline time.Time) error {
+	isolated := r.plan.has(unix.CLONE_NEWPID)
 	switch {
-	case r.group != nil:
+	case r.group != nil && isolated:
 		return r.group.Kill()
-	case r.plan.has(unix.CLONE_NEWPID):
+	case isolated:
 		return nil // the kernel ends the namespace with its first process, the reaper
 	}
-	return r.monitor.killTree(deadline)
+	// The tree first, while the reaper holds it together: below L3 a program with root's
+	// rights may have left its group. What forks faster than that dies with the group.
+	err := r.monitor.killTree(deadline)
+	if r.group != nil {
+		return r.group.Kill()
+	}
+	return err
 }
 
 // files lets the caller put or get files through the gateway.
@@ -252,10 +274,7 @@ func (r *run) files(f func(*rootfs.Gateway) error) error {
 	if f == nil {
 		return nil
 	}
-	dir := r.child.hand
-	if r.workdir != nil {
-		dir = r.workdir.dir
-	}
+	dir := r.directory()
 	if dir == nil {
 		return fmt.Errorf("files in and out need a private working directory, which level %v has not", r.policy.Level)
 	}
@@ -266,12 +285,45 @@ func (r *run) files(f func(*rootfs.Gateway) error) error {
 	return errors.Join(f(g), g.Close())
 }
 
+// errOutputs says that files could not be taken out. The verdict on the program
+// stands all the same.
+var errOutputs = errors.New("take files out")
+
+// directory is the private working directory, nil without one.
+func (r *run) directory() *os.File {
+	if r.workdir != nil {
+		return r.workdir.dir
+	}
+	return r.child.hand
+}
+
+// room is what a bounded working directory has run out of.
+type room struct{ noBytes, noInodes bool }
+
+// inspect looks at the working directory for limits that leave no other trace.
+func (r *run) inspect() {
+	dir := r.directory()
+	if dir == nil {
+		return
+	}
+	if size := r.policy.Limits.FileSize; size > 0 {
+		r.fullFile = rootfs.HasFileOfSize(dir, size)
+	}
+	var st unix.Statfs_t
+	if r.plan.inside && unix.Fstatfs(int(dir.Fd()), &st) == nil {
+		r.room = room{r.policy.Workdir.Size > 0 && st.Bavail == 0, r.policy.Workdir.Inodes > 0 && st.Ffree == 0}
+	}
+}
+
 // cleanup takes the evidence and undoes what setup and start made. It runs in
 // every case.
 func (r *run) cleanup() error {
 	var errs []error
-	if r.reaper != nil && r.opt.Get != nil {
-		errs = append(errs, r.files(r.opt.Get))
+	if r.reaper != nil {
+		r.inspect()
+		if err := r.files(r.opt.Get); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %w", errOutputs, err))
+		}
 	}
 	if r.child != nil {
 		if r.reaper == nil {
@@ -310,6 +362,19 @@ func readReport(channel io.Reader) report {
 		return report{err: fmt.Errorf("the reaper ended without a report: %w", err)}
 	}
 	return report{status: syscall.WaitStatus(b.Status), usage: b.Usage}
+}
+
+// explainExec says which program could not be executed, and where it was looked for.
+func explainExec(err error, b *blueprint) error {
+	var f *sbxinit.Failure
+	if !errors.As(err, &f) || f.Layer != "" || errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	place := ""
+	if b.inside {
+		place = "; inside, the directory is " + spec.WorkdirPath + " and nothing else of /tmp is there, --in puts files in"
+	}
+	return fmt.Errorf("execute %q: %w%s", b.spec.Process.Args[0], f.Errno, place)
 }
 
 // explain names the refusal behind a failed step.

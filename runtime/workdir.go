@@ -84,7 +84,11 @@ type workdir struct {
 
 // makeWorkdir makes the directory with mode 0700 and "tmp" in it for owner.
 func makeWorkdir(id string, owner rootfs.Owner) (*workdir, error) {
-	path, err := os.MkdirTemp(tempDir(owner), dirPrefix+id+"-")
+	base, err := filepath.Abs(tempDir(owner))
+	if err != nil {
+		return nil, fmt.Errorf("make the working directory: %w", err)
+	}
+	path, err := os.MkdirTemp(base, dirPrefix+id+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make the working directory: %w", err)
 	}

@@ -226,14 +226,16 @@ func (p *Policy) rlimits() []specs.POSIXRlimit {
 	return out
 }
 
-// capabilities: none when dropped, all of the user namespace otherwise; without a
+// capabilities: none when dropped, most of the user namespace's otherwise; without a
 // namespace the caller's stay as they are.
 func (p *Policy) capabilities() *specs.LinuxCapabilities {
 	switch {
 	case p.Capabilities.Drop:
 		return &specs.LinuxCapabilities{}
 	case p.Processes.Isolate:
-		all := slices.Clone(allCapabilities)
+		// Not these two: with the one the host's /proc could be uncovered, with the other
+		// the reaper be traced, when both belong to an ordinary user.
+		all := slices.DeleteFunc(slices.Clone(allCapabilities), func(c string) bool { return c == "CAP_SYS_ADMIN" || c == "CAP_SYS_PTRACE" })
 		return &specs.LinuxCapabilities{Bounding: all, Effective: all, Permitted: all}
 	}
 	return nil
@@ -311,7 +313,8 @@ var (
 	kernelMasks = []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
 		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
-		"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel",
+		"/proc/config.gz", "/proc/kallsyms", "/proc/modules",
+		"/sys", // the host's devices, addresses, control groups
 	}
 	kernelReadonly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )

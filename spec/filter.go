@@ -84,6 +84,10 @@ func DefaultFilter(arch string) (*specs.LinuxSeccomp, error) {
 		// The kernel looks at the lower half only (CVE-2019-10063).
 		f.Syscalls = append(f.Syscalls, denyArg("ioctl", 1, 0xffffffff, request, specs.OpMaskedEqual))
 	}
+	// The reaper has the same user: limits set on it from inside would end it.
+	reaper := denyArg("prlimit64", 0, 0xffffffff, 1, specs.OpMaskedEqual)
+	reaper.Args = append(reaper.Args, specs.LinuxSeccompArg{Index: 2, Value: 0, Op: specs.OpNotEqual})
+	f.Syscalls = append(f.Syscalls, reaper)
 	return f, nil
 }
 

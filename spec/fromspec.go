@@ -20,8 +20,9 @@ var ErrNotCompiled = errors.New("the config was not compiled from a policy")
 func IsCompiled(sp *specs.Spec) bool { return sp.Annotations[keyFormat] != "" }
 
 // FromSpec reads the policy back. What OCI has a field for is read from the field,
-// because the field is what is enforced; a field and an annotation that contradict
-// each other are an error.
+// because the field is what is enforced. A config that was edited is read as the
+// policy that it is now; when no policy compiles to it, that is an error which names
+// the field.
 func FromSpec(sp *specs.Spec) (Policy, error) {
 	var p Policy
 	switch f := sp.Annotations[keyFormat]; {
@@ -37,7 +38,13 @@ func FromSpec(sp *specs.Spec) (Policy, error) {
 			return Policy{}, err
 		}
 	}
-	return p, p.Validate()
+	if err := p.Validate(); err != nil {
+		return Policy{}, err
+	}
+	if err := p.unchanged(sp); err != nil {
+		return Policy{}, err
+	}
+	return p, nil
 }
 
 func (p *Policy) fromAnnotations(sp *specs.Spec) error {

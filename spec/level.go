@@ -69,8 +69,14 @@ func ParseLevel(s string) (Level, error) {
 // String is the level's name, "L0" to "L5".
 func (l Level) String() string { return fmt.Sprintf("L%d", int(l)) }
 
-// MarshalText gives the name; a number that is no level is an error.
+// NoLevel stands in the Result of a request that never came to have a policy.
+const NoLevel Level = -1
+
+// MarshalText gives the name, "none" for NoLevel; a number that is no level is an error.
 func (l Level) MarshalText() ([]byte, error) {
+	if l == NoLevel {
+		return []byte("none"), nil
+	}
 	if l < L0 || l > L5 {
 		return nil, fmt.Errorf("there is no level %d", int(l))
 	}
@@ -79,6 +85,10 @@ func (l Level) MarshalText() ([]byte, error) {
 
 // UnmarshalText reads the name.
 func (l *Level) UnmarshalText(b []byte) (err error) {
+	if string(b) == "none" {
+		*l = NoLevel
+		return nil
+	}
 	*l, err = ParseLevel(string(b))
 	return err
 }

@@ -215,7 +215,18 @@ func TestAChangedConfigIsReadAsWhatItEnforces(t *testing.T) {
 	}{
 		{"a taken-out network namespace shows as wider", func(s *specs.Spec) { s.Linux.Namespaces = s.Linux.Namespaces[:6] }, "", "network.isolate"},
 		{"a raised memory limit shows as wider", func(s *specs.Spec) { *s.Linux.Resources.Memory.Limit, *s.Linux.Resources.Memory.Swap = 1<<30, 1<<30 }, "", "limits.memory"},
-		{"a kept capability shows as wider", func(s *specs.Spec) { s.Process.Capabilities.Bounding = []string{"CAP_CHOWN"} }, "", "capabilities.drop"},
+		{"a kept capability is refused", func(s *specs.Spec) { s.Process.Capabilities.Bounding = []string{"CAP_CHOWN"} }, "process.capabilities", ""},
+		{"an emptied filter is refused", func(s *specs.Spec) { s.Linux.Seccomp.Syscalls = nil }, "linux.seccomp", ""},
+		{"a limit that can be raised again is refused", func(s *specs.Spec) { s.Process.Rlimits[1].Hard *= 2 }, "process.rlimits", ""},
+		{"a mount taken out is refused", func(s *specs.Spec) { s.Mounts = s.Mounts[1:] }, "mounts", ""},
+		{"a mount put in is refused", func(s *specs.Spec) {
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/mnt", Type: "bind", Source: "/", Options: []string{"rbind"}})
+		}, "mounts", ""},
+		{"a mask of the kernel taken out is refused", func(s *specs.Spec) { s.Linux.MaskedPaths = s.Linux.MaskedPaths[1:] }, "linux.maskedPaths", ""},
+		{"a variable put in is refused", func(s *specs.Spec) { s.Process.Env = append(s.Process.Env, "LD_PRELOAD=/x") }, "process.env", ""},
+		{"an OOM killer switched off is refused", func(s *specs.Spec) { yes := true; s.Linux.Resources.Memory.DisableOOMKiller = &yes }, "linux.resources.memory.disableOOMKiller", ""},
+		{"a hook is refused", func(s *specs.Spec) { s.Hooks = &specs.Hooks{Poststop: []specs.Hook{{Path: "/x"}}} }, "hooks", ""},
+		{"more ids are refused", func(s *specs.Spec) { s.Linux.UIDMappings[0].Size = 2 }, "linux.uidMappings", ""},
 		{"a removed filter shows as wider", func(s *specs.Spec) { s.Linux.Seccomp = nil }, "", "syscalls.filter"},
 		{"swap beside the memory limit is refused", func(s *specs.Spec) { *s.Linux.Resources.Memory.Swap = 1 << 30 }, "memory.swap", ""},
 		{"a hidden path that is not masked is refused", func(s *specs.Spec) { s.Linux.MaskedPaths = nil }, "not among linux.maskedPaths", ""},

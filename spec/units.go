@@ -22,7 +22,13 @@ var sizeUnits = []struct {
 	{"B", 1},
 }
 
+// none is how "no limit" is written, beside 0.
+const none = "off"
+
 func parseSize(s string) (int64, error) {
+	if s == none {
+		return 0, nil
+	}
 	number, factor := strings.TrimSpace(s), int64(1)
 	for _, u := range sizeUnits {
 		if n, ok := strings.CutSuffix(number, u.name); ok {
@@ -50,6 +56,9 @@ func formatSize(n int64) string {
 }
 
 func parseCount(s string) (int64, error) {
+	if s == none {
+		return 0, nil
+	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
 		return 0, fmt.Errorf("%q is not a count", s)
@@ -60,6 +69,9 @@ func parseCount(s string) (int64, error) {
 func formatCount(n int64) string { return strconv.FormatInt(n, 10) }
 
 func parseDuration(s string) (time.Duration, error) {
+	if s == none {
+		return 0, nil
+	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
 		return 0, fmt.Errorf("%q is not a duration like 1.5s", s)

@@ -3,11 +3,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -103,7 +105,7 @@ func runCode(c *cli.Context) (*runtime.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	sp, err := spec.Compile(policy, thisHost(), spec.Process{Args: prog.argv, Env: os.Environ(), Cwd: cwd})
+	sp, err := spec.Compile(policy, runtime.ThisHost(), spec.Process{Args: prog.argv, Env: os.Environ(), Cwd: cwd})
 	if err != nil {
 		return nil, err
 	}
@@ -171,44 +173,53 @@ func (p *program) source(c *cli.Context, args []string, private bool) error {
 	if err != nil {
 		return err
 	}
-	var text io.Reader = os.Stdin
-	name := "main" + lang.ext
+	in, name := os.Stdin, "main"+lang.ext
 	if args[0] != "-" {
-		f, err := os.Open(args[0])
+		f, _, err := openRegular(args[0])
 		if err != nil {
 			return fmt.Errorf("read the program: %w", err)
 		}
-		if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-			return fmt.Errorf("read the program: %s is not a regular file", args[0])
-		}
-		text, name = f, filepath.Base(args[0])
+		defer f.Close()
+		in, name = f, filepath.Base(args[0])
 	}
-	p.argv = append(append(slices.Clone(lang.argv), name), args[1:]...)
+	// Read before anything starts: whoever feeds stdin may take long, or never end.
+	text, err := io.ReadAll(io.LimitReader(in, maxSource+1))
+	if err != nil {
+		return fmt.Errorf("read the program: %w", err)
+	}
+	if len(text) > maxSource {
+		return fmt.Errorf("read the program: larger than %d bytes", maxSource)
+	}
+	// "./" keeps a name that starts with a dash from being an option.
+	p.argv = append(append(slices.Clone(lang.argv), "./"+name), args[1:]...)
 	if private {
 		p.put = append(p.put, func(g *rootfs.Gateway) error {
-			_, err := g.Put(name, text, 0o600)
+			_, err := g.Put(name, bytes.NewReader(text), 0o600)
 			return err
 		})
 		return nil
 	}
-	return p.onHost(len(lang.argv), args[0], text)
+	return p.onHost(len(lang.argv), args[0], name, text)
 }
 
 // onHost is for levels without a private working directory: the file runs where
 // it lies, and text from stdin gets a file of its own.
-func (p *program) onHost(at int, file string, text io.Reader) (err error) {
+func (p *program) onHost(at int, file, name string, text []byte) (err error) {
 	if file != "-" {
 		p.argv[at], err = filepath.Abs(file)
 		return err
 	}
-	f, err := os.CreateTemp("", "sbxrun-*-"+p.argv[at])
+	f, err := os.CreateTemp("", "sbxrun-*-"+name)
 	if err != nil {
 		return err
 	}
 	p.argv[at], p.undo = f.Name(), func() error { return os.Remove(f.Name()) }
-	_, err = io.Copy(f, text)
+	_, err = f.Write(text)
 	return errors.Join(err, f.Close())
 }
+
+// maxSource bounds source text.
+const maxSource = 16 << 20
 
 // all makes one function of many, nil of none.
 func all(fs []func(*rootfs.Gateway) error) func(*rootfs.Gateway) error {
@@ -216,13 +227,30 @@ func all(fs []func(*rootfs.Gateway) error) func(*rootfs.Gateway) error {
 		return nil
 	}
 	return func(g *rootfs.Gateway) error {
+		var errs []error
 		for _, f := range fs {
-			if err := f(g); err != nil {
-				return err
-			}
+			errs = append(errs, f(g))
 		}
-		return nil
+		return errors.Join(errs...)
 	}
+}
+
+// openRegular opens a regular file without waiting for anything: a FIFO would wait
+// for a writer, and a device may have effects.
+func openRegular(name string) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, st, nil
 }
 
 // input reads HOST[:NAME]. The file is opened now, so that a wrong name is told
@@ -232,13 +260,9 @@ func input(arg string) (func(*rootfs.Gateway) error, error) {
 	if !ok {
 		name = filepath.Base(host)
 	}
-	f, err := os.Open(host)
+	f, st, err := openRegular(host)
 	if err != nil {
 		return nil, fmt.Errorf("--in: %w", err)
-	}
-	st, err := f.Stat()
-	if err != nil || !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("--in: %s is not a regular file", host)
 	}
 	perm := 0o600 | st.Mode()&0o100 // what is a program stays one
 	return func(g *rootfs.Gateway) error {
@@ -258,6 +282,9 @@ func outputsOf(args []string) (get []func(*rootfs.Gateway) error, err error) {
 		if st, err := os.Stat(filepath.Dir(host)); err != nil || !st.IsDir() {
 			return nil, fmt.Errorf("--out: %s is not a directory", filepath.Dir(host))
 		}
+		if st, err := os.Lstat(host); err == nil && !st.Mode().IsRegular() {
+			return nil, fmt.Errorf("--out: %s is there and not a regular file", host)
+		}
 		get = append(get, func(g *rootfs.Gateway) error {
 			_, err := g.GetFile(name, host)
 			return err
@@ -276,7 +303,7 @@ func finish(c *cli.Context, res *runtime.Result, err error) error {
 			return err
 		}
 	} else if res != nil {
-		printOutput(res)
+		err = errors.Join(err, printOutput(res))
 	}
 	if err != nil {
 		if c.Bool("json") {
@@ -294,28 +321,30 @@ func printJSON(w io.Writer, v any) error {
 }
 
 // printOutput prints the program's streams, and one line when it was stopped.
-func printOutput(res *runtime.Result) {
-	fmt.Fprint(os.Stdout, res.Stdout.Text)
-	fmt.Fprint(os.Stderr, res.Stderr.Text)
+func printOutput(res *runtime.Result) error {
+	_, err := io.WriteString(os.Stdout, res.Stdout.Text)
+	text := res.Stderr.Text
 	if res.Reason != runtime.Exited && res.Error == nil {
-		detail := ""
-		if len(res.Evidence) > 0 {
-			detail = ": " + res.Evidence[0].Detail
+		if text != "" && !strings.HasSuffix(text, "\n") {
+			text += "\n"
 		}
-		fmt.Fprintf(os.Stderr, "sbxrun: %s%s\n", res.Reason, detail)
+		text += "sbxrun: " + string(res.Reason)
+		if len(res.Evidence) > 0 {
+			text += ": " + res.Evidence[0].Detail
+		}
+		text += "\n"
 	}
+	_, err2 := io.WriteString(os.Stderr, text)
+	if err = errors.Join(err, err2); err != nil {
+		return fmt.Errorf("print the output: %w", err)
+	}
+	return nil
 }
 
-// exitOf maps the verdict to an exit code: the program's own when it ended by
-// itself, 128 + signal otherwise. A stopped program never exits 0.
+// exitOf turns the verdict into sbxrun's exit code.
 func exitOf(res *runtime.Result) error {
-	switch {
-	case res.Reason == runtime.Exited && *res.ExitCode == 0:
-		return nil
-	case res.Reason == runtime.Exited:
-		return exitStatus(*res.ExitCode)
-	case res.Signal != "":
-		return exitStatus(128 + int(unix.SignalNum(res.Signal)))
+	if status := res.ExitStatus(); status != 0 {
+		return exitStatus(status)
 	}
-	return exitStatus(128 + int(unix.SIGKILL))
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sbxrun/sbxrun/runtime"
 	"github.com/sbxrun/sbxrun/spec"
 )
 
@@ -35,7 +36,7 @@ var compileCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
-		host := thisHost()
+		host := runtime.ThisHost()
 		host.RunID = spec.BundleRunID // a bundle is the same whenever it is compiled
 		sp, err := spec.Compile(policy, host, spec.Process{Args: c.Args().Slice(), Env: os.Environ(), Root: root})
 		if err != nil {

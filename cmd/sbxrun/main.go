@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/sbxrun/sbxrun/runtime"
 )
 
 // version is stamped by the Makefile.
@@ -28,10 +31,11 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 
 func main() {
 	app := &cli.App{
-		Name:            "sbxrun",
-		Usage:           "run code that nobody has read, under a policy that a person can read",
-		Version:         version,
-		HideHelpCommand: true,
+		Name:    "sbxrun",
+		Usage:   "run code that nobody has read, under a policy that a person can read",
+		Version: version,
+		// A comma is a character of file names and values like any other.
+		DisableSliceFlagSeparator: true,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "root", Usage: "`DIR` for the state of containers"},
 			&cli.StringFlag{Name: "log", Usage: "append errors to `FILE`"},
@@ -54,7 +58,7 @@ func main() {
 		ErrWriter:       os.Stderr,
 	}
 	for _, c := range app.Commands {
-		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return err }
+		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(c, err) }
 	}
 	err := app.Run(os.Args)
 	var status exitStatus
@@ -66,6 +70,15 @@ func main() {
 		report(os.Stderr, err)
 		os.Exit(exitRefused)
 	}
+}
+
+// usageError names the command, and keeps the promise of one Result with --json.
+func usageError(c *cli.Command, err error) error {
+	err = fmt.Errorf("%s: %w, see sbxrun %s --help", c.Name, err, c.Name)
+	if c == codeCommand && slices.Contains(os.Args, "--json") {
+		return errors.Join(printJSON(os.Stdout, runtime.Refused(err)), exitStatus(exitRefused))
+	}
+	return err
 }
 
 func checkGlobals(c *cli.Context) error {

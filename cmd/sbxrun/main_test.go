@@ -66,11 +66,51 @@ func TestFilesGoInAndComeOut(t *testing.T) {
 			t.Errorf("%s: %+v, %q, %v", level, o, text, err)
 		}
 		os.Remove(out)
+		// What is a program stays one.
+		o = call(t, "code", "--level", level, "--out", "n:"+out, "--", "/bin/sh", "-c", "echo x >n; chmod 755 n")
+		if st, err := os.Stat(out); o.exit != 0 || err != nil || st.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %+v, %v", level, o, err)
+		}
+		os.Remove(out)
+		// An output that is not there changes nothing of the verdict.
+		o = call(t, "code", "--json", "--level", level, "--out", "gone:"+out, "--", "/bin/sh", "-c", "exit 3")
+		if res := o.verdict(t); o.exit != 125 || res.Reason != runtime.Exited || *res.ExitCode != 3 || res.Error == nil {
+			t.Errorf("%s: %+v", level, o)
+		}
 		// What hostile code leaves under the name must not be followed.
 		o = call(t, "code", "--level", level, "--out", "n:"+out, "--", "/bin/sh", "-c", "ln -s /etc/hostname n")
 		if _, err := os.Stat(out); o.exit != 125 || err == nil || !strings.Contains(o.stderr, "symbolic link") {
 			t.Errorf("%s: a link was followed: %+v", level, o)
 		}
+	}
+}
+
+func TestACommaIsACharacterLikeAnyOther(t *testing.T) {
+	needRoot(t)
+	in := filepath.Join(t.TempDir(), "a,b.txt")
+	if err := os.WriteFile(in, []byte("one file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := call(t, "code", "--in", in, "--env", "LIST=x,PATH=/evil", "--", "/bin/sh", "-c", `ls; cat a,b.txt; echo " $LIST"`)
+	if o.stdout != "a,b.txt\ntmp\none file x,PATH=/evil\n" {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestOutputThatCannotBePrintedIsAnError(t *testing.T) {
+	needRoot(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	cmd := exec.Command(sbxrun, "code", "--", "/bin/echo", "lost")
+	cmd.Stdout = full
+	var text strings.Builder
+	cmd.Stderr = &text
+	_ = cmd.Run()
+	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(text.String(), "no space left") {
+		t.Errorf("exit %d, %q", cmd.ProcessState.ExitCode(), text.String())
 	}
 }
 

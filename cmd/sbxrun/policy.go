@@ -5,12 +5,10 @@ package main
 
 import (
 	"fmt"
-	"os"
-	goruntime "runtime"
+	"io"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/sbxrun/sbxrun/runtime"
 	"github.com/sbxrun/sbxrun/spec"
 )
 
@@ -32,14 +30,14 @@ var policyKeys = []policyFlag{
 
 func policyFlags() []cli.Flag {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "level", Usage: "preset `L0`…L5", DefaultText: "L5"},
+		&cli.StringFlag{Name: "level", Usage: "preset `LEVEL`, L0 to L5", DefaultText: "L5"},
 		&cli.StringFlag{Name: "policy", Usage: "policy `FILE` (YAML or JSON)"},
 		&cli.StringSliceFlag{Name: "env", Usage: "set `K=V` for the program"},
 		&cli.StringSliceFlag{Name: "hide", Usage: "hide `PATH` from the program (from L5)"},
-		&cli.BoolFlag{Name: "workdir", Usage: "give the program a private working directory (default from L2)"},
+		&cli.BoolFlag{Name: "workdir", Usage: "give the program a private working directory; from L2 on it has one", DefaultText: "by level"},
 	}
 	for _, k := range policyKeys {
-		flags = append(flags, &cli.StringFlag{Name: k.name, Usage: k.usage})
+		flags = append(flags, &cli.StringFlag{Name: k.name, Usage: k.usage, DefaultText: "by level"})
 	}
 	return flags
 }
@@ -90,14 +88,14 @@ func basePolicy(c *cli.Context) (spec.Policy, error) {
 		return spec.Preset(level), nil
 	}
 	name := c.String("policy")
-	data, err := os.ReadFile(name)
+	f, _, err := openRegular(name)
+	if err != nil {
+		return spec.Policy{}, fmt.Errorf("read the policy: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSource)) // ParsePolicy takes far less
 	if err != nil {
 		return spec.Policy{}, fmt.Errorf("read the policy: %w", err)
 	}
 	return spec.ParsePolicy(data, name)
-}
-
-// thisHost is what Compile has to know of the machine and the caller.
-func thisHost() spec.Host {
-	return spec.Host{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), RunID: runtime.RunID(), Arch: goruntime.GOARCH}
 }

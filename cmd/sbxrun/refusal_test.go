@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sbxrun/sbxrun/runtime"
 )
 
@@ -135,6 +137,10 @@ func TestBadInputGetsOneLineAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	typo, script := write("typo.yaml", "limits:\n  wal: 3s\n"), write("x.py", "print(1)")
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -159,9 +165,14 @@ func TestBadInputGetsOneLineAndLeavesNothing(t *testing.T) {
 		{"a relative path to hide", []string{"code", "--hide", "etc", "--", "true"}, "--hide"},
 		{"a file to put that is not there", []string{"code", "--in", filepath.Join(dir, "no"), "--", "true"}, "--in"},
 		{"files without a working directory", []string{"code", "--level", "L1", "--in", script, "--", "true"}, "--in"},
+		{"a FIFO as program", []string{"code", "--lang", "sh", fifo}, "not a regular file"},
+		{"a FIFO to put in", []string{"code", "--in", fifo, "--", "true"}, "not a regular file"},
+		{"a FIFO as policy", []string{"code", "--policy", fifo, "--", "true"}, "not a regular file"},
+		{"an endless policy", []string{"code", "--policy", "/dev/zero", "--", "true"}, "not a regular file"},
+		{"a device to take files to", []string{"code", "--out", "x:/dev/null", "--", "true"}, "not a regular file"},
 		{"a place to take files to that is not there", []string{"code", "--out", "x:/no/such/dir/x", "--", "true"}, "--out"},
 		{"a program that is not there", []string{"code", "--cgroup", "off", "--", "no-such-program"}, "no-such-program"},
-		{"a program that is no program", []string{"code", "--cgroup", "off", "--", "/etc/passwd"}, "execve"},
+		{"a program that is no program", []string{"code", "--cgroup", "off", "--", "/etc/passwd"}, `execute "/etc/passwd": permission denied`},
 		{"nothing to compile", []string{"compile"}, "nothing to compile"},
 		{"a root file system that is not there", []string{"compile", "--rootfs", "/no/such", "--", "true"}, "/no/such"},
 		{"a bundle that is not there", []string{"run", "--bundle", filepath.Join(dir, "no"), "x"}, "config.json"},
@@ -193,6 +204,21 @@ func TestBadInputGetsOneLineAndLeavesNothing(t *testing.T) {
 			}
 			nothingLeft(t, before)
 		})
+	}
+}
+
+func TestADirectoryAsStdinIsNoWayOut(t *testing.T) {
+	needRoot(t)
+	cmd := exec.Command(sbxrun, "code", "--json", "--stdin", "--", "/bin/sh", "-c", "ls /proc/self/fd/0/")
+	root, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	cmd.Stdin = root
+	o := finishCommand(t, cmd)
+	if res := o.verdict(t); o.exit != 125 || res.Error == nil || !strings.Contains(res.Error.Message, "stdin is a directory") {
+		t.Errorf("%+v", o)
 	}
 }
 

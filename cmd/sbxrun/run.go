@@ -64,6 +64,8 @@ func bundleOf(c *cli.Context) (dir, id string, err error) {
 		dir = "."
 		if _, err := os.Stat(filepath.Join(id, "config.json")); id != "" && err == nil {
 			dir, id = id, ""
+		} else if _, here := os.Stat("config.json"); here != nil {
+			return "", "", fmt.Errorf("open the bundle: there is no config.json here, nor in %q", id)
 		}
 	}
 	dir, err = filepath.Abs(dir)
@@ -73,7 +75,7 @@ func bundleOf(c *cli.Context) (dir, id string, err error) {
 func runCompiled(c *cli.Context, sp *specs.Spec, opt runtime.Options) error {
 	opt.Stdin = os.Stdin
 	res, err := supervise(sp, opt)
-	printOutput(res)
+	err = errors.Join(err, printOutput(res))
 	if name := c.String("result"); name != "" {
 		text, marshal := json.Marshal(res)
 		err = errors.Join(err, marshal, os.WriteFile(name, append(text, '\n'), 0o600))

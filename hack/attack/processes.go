@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -29,6 +30,11 @@ func init() {
 			saw("kill of the parent", unix.Kill(os.Getppid(), unix.SIGKILL))
 			time.Sleep(time.Second)
 		}},
+		attack{"A3", "starve-reaper", "", "sets limits on the first process of its namespace", starveReaper},
+		attack{"A15", "reach-reaper", "", "takes the first process's memory and descriptors; uncovers the host's /proc", reachReaper},
+		attack{"A17", "with-key", "NAME CMD…", "puts a key into the session keyring and executes CMD", withKey},
+		attack{"A17", "find-key", "NAME", "looks for a key of the caller", findKey},
+		attack{"A10", "leave-group", "MARKER end|hang", "leaves its control groups and its parent's death behind", leaveGroup},
 		attack{"C2", "fds", "", "lists descriptors beyond 2", listFDs},
 	)
 }
@@ -130,5 +136,58 @@ func listFDs([]string) {
 		if !strings.HasPrefix(to, "anon_inode:") && !strings.HasPrefix(to, "/proc/") {
 			saw(fmt.Sprintf("descriptor %d is %s", fd, to), nil)
 		}
+	}
+}
+
+func starveReaper([]string) {
+	none := unix.Rlimit{}
+	saw("CPU time of the first process", unix.Prlimit(1, unix.RLIMIT_CPU, &none, nil))
+	saw("descriptors of the first process", unix.Prlimit(1, unix.RLIMIT_NOFILE, &none, nil))
+	// It has to do something for that to bite: reap.
+	_ = exec.Command("/bin/sh", "-c", "i=0; while [ $i -lt 300 ]; do (/bin/true &); i=$((i+1)); done").Run()
+	time.Sleep(time.Second)
+}
+
+func reachReaper([]string) {
+	_, err := os.OpenFile("/proc/1/mem", os.O_RDWR, 0)
+	saw("memory of the first process", err)
+	saw("tracing the first process", unix.PtraceAttach(1))
+	pidfd, err := unix.PidfdOpen(1, 0)
+	if err == nil {
+		_, err = unix.PidfdGetfd(pidfd, 3, 0)
+	}
+	saw("descriptor of the first process", err)
+	saw("uncovering /proc", unix.Unmount("/proc", unix.MNT_DETACH))
+}
+
+func withKey(args []string) {
+	runtime.LockOSThread()
+	if err := sys(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0); err != nil {
+		saw("keyring", err)
+		os.Exit(3)
+	}
+	if _, err := unix.AddKey("user", arg(args, 0), []byte("secret"), unix.KEY_SPEC_SESSION_KEYRING); err != nil {
+		saw("key", err)
+		os.Exit(3)
+	}
+	saw("exec", syscall.Exec(arg(args, 1), args[1:], os.Environ()))
+}
+
+func findKey(args []string) {
+	_, err := unix.KeyctlSearch(unix.KEY_SPEC_SESSION_KEYRING, "user", arg(args, 0), 0)
+	saw("a key of the caller", err)
+}
+
+func leaveGroup(args []string) {
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	for _, g := range append(groups, "/sys/fs/cgroup/cgroup.procs") {
+		_ = os.WriteFile(g, []byte("0"), 0) // not everywhere there is one
+	}
+	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0)
+	cmd := exec.Command("/proc/self/exe", "daemon-body", arg(args, 0))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	saw("daemon", cmd.Start())
+	if arg(args, 1) == "hang" {
+		time.Sleep(time.Hour)
 	}
 }
