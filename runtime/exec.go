@@ -88,7 +88,7 @@ func (c *Container) join(b *blueprint, opt ExecOptions) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	exe, err := ownImage()
+	exe, err := protectedSelf()
 	if err != nil {
 		return nil, err
 	}
@@ -144,18 +144,6 @@ func closeAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()
 	}
-}
-
-// ownImage is a copy of this binary in a sealed memfd. What joins a container must
-// not be the file itself: the container could open it through /proc/PID/exe and
-// overwrite it (CVE-2019-5736).
-func ownImage() (*os.File, error) {
-	self, err := os.Open("/proc/self/exe")
-	if err != nil {
-		return nil, err
-	}
-	defer self.Close()
-	return sealed("sbxrun", self)
 }
 
 // settleExec takes the started init up to its execve.

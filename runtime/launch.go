@@ -82,8 +82,18 @@ func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (*child, e
 		Files: append([]*os.File{io3[0], io3[1], io3[2], theirs, kill, reaper, extra.start}, extra.keep...),
 		Sys:   b.sysProcAttr(group),
 	}
+	self := "/proc/self/exe"
+	if !b.reaped { // under the reaper the program is nobody to the binary, and never its child
+		image, err := protectedSelf()
+		if err != nil {
+			c.channel.Close()
+			return nil, err
+		}
+		defer image.Close()
+		self = fmt.Sprintf("/proc/self/fd/%d", image.Fd())
+	}
 	start := func() (err error) {
-		c.proc, err = os.StartProcess("/proc/self/exe", []string{sbxinit.Name}, attr)
+		c.proc, err = os.StartProcess(self, []string{sbxinit.Name}, attr)
 		return err
 	}
 	if group != nil {
@@ -264,6 +274,28 @@ func (c *child) close() {
 	if c.hand != nil {
 		c.hand.Close()
 	}
+}
+
+// protectedSelf is this binary as containers may get to see it through /proc/PID/exe,
+// where root inside could else open and overwrite it (CVE-2019-5736): on a read-only
+// mount that is attached nowhere, 0.1 ms, or where that takes rights that the caller
+// has not, a sealed copy, several ms.
+func protectedSelf() (*os.File, error) {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return nil, err
+	}
+	defer self.Close()
+	tree, err := unix.OpenTree(int(self.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return sealed("sbxrun", self)
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		unix.Close(tree)
+		return sealed("sbxrun", self)
+	}
+	return os.NewFile(uintptr(tree), "sbxrun"), nil
 }
 
 // reaperImage is the reaper's ELF image, made once per process: the program can

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -353,6 +354,31 @@ func TestTheBinaryCannotBeOverwrittenFromAContainer(t *testing.T) {
 		_ = e.command("exec", "victim", "/dev/shm/s").Run()
 	}
 	_ = cmd.Wait()
+	// The same as the container's own entry point, with a writer that waits for it.
+	root := filepath.Join(e.bundle, "rootfs")
+	if err := os.WriteFile(filepath.Join(root, "entry"), []byte("#!/proc/self/exe\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, e.bundle, func(c map[string]any) { c["process"].(map[string]any)["args"] = []string{"/entry"} })
+	e.ok("create", "--bundle", e.bundle, "entry")
+	_, pid := e.status("entry")
+	// What the container's root would do: hold the file, wait until nothing executes it
+	// any more, open it again for writing.
+	held, err := os.OpenFile(fmt.Sprintf("/proc/%d/exe", pid), unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	_ = e.command("start", "entry").Run()
+	waitFor(t, "the end", func() bool { s, _ := e.status("entry"); return s == "stopped" })
+	again := fmt.Sprintf("/proc/self/fd/%d", held.Fd())
+	if f, err := os.OpenFile(again, os.O_WRONLY, 0); err == nil {
+		f.Close()
+		t.Error("the binary can be opened for writing through the container's first process")
+	} else if !errors.Is(err, unix.EROFS) {
+		t.Errorf("opening it for writing fails with %v, want a read-only file system", err)
+	}
+	e.ok("delete", "--force", "entry")
 	if after, err := os.ReadFile(sbxrun); err != nil || string(after) != string(before) {
 		t.Error("the binary was overwritten")
 	}
