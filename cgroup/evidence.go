@@ -103,6 +103,15 @@ func (g *Group) Evidence() (Evidence, error) {
 // reads it is cheap enough for every few milliseconds.
 func (g *Group) PidsHit() (int64, error) { return g.read(pidsHit) }
 
+// PidsEvents is a descriptor on which poll(2) reports POLLPRI once the process limit
+// was hit since PidsHit was read last; -1 where there is none. It belongs to g.
+func (g *Group) PidsEvents() int {
+	if _, err := g.read(pidsHit); err != nil || g.counters[pidsHit].file == nil {
+		return -1
+	}
+	return g.counters[pidsHit].fd
+}
+
 // PidsCurrent is how many tasks there are now.
 func (g *Group) PidsCurrent() (int64, error) { return g.read(pidsNow) }
 

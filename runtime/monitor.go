@@ -31,15 +31,14 @@ type monitor struct {
 	group  *cgroup.Group
 	idle   time.Duration // CPU time of the group before the program ran
 	peak   int64         // most tasks seen alive at once
+	last   int64         // tasks at the last look
+	calm   int           // looks since that number changed
 	ticks  int
 	buf    []byte
 }
 
-// With a group, which counts by itself, some looks are taken every few ticks only.
-const (
-	walkEvery = 8
-	cpuEvery  = 4
-)
+// walkEvery is how many ticks pass between walks while the group counts as well.
+const walkEvery = 8
 
 func newMonitor(root int, p *spec.Policy, g *cgroup.Group) *monitor {
 	m := &monitor{root: root, policy: p, group: g, buf: make([]byte, 16<<10)}
@@ -63,10 +62,20 @@ func (m *monitor) watch(end *os.File, dedicated bool, found chan<- *stop) {
 		return // nothing to look at
 	}
 	fds := []unix.PollFd{{Fd: int32(end.Fd()), Events: unix.POLLIN}}
+	if m.group != nil {
+		if fd := m.group.PidsEvents(); fd >= 0 {
+			// The kernel wakes the monitor when a fork was refused: what it looks for on its
+			// own may then wait a little in a run that does not change.
+			fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLPRI})
+		}
+	}
 	for {
-		switch n, err := poll(fds, interval, dedicated); {
-		case err == unix.EINTR:
-		case n > 0 || err != nil:
+		wait, raw := interval, dedicated
+		if len(fds) > 1 && m.calm >= calmAfter {
+			wait, raw = wait*calmStretch, false // so seldom, giving the processor up is cheaper
+		}
+		_, err := poll(fds, wait, raw)
+		if err != nil && err != unix.EINTR || fds[0].Revents != 0 {
 			return
 		}
 		if s := m.tick(); s != nil {
@@ -75,6 +84,13 @@ func (m *monitor) watch(end *os.File, dedicated bool, found chan<- *stop) {
 		}
 	}
 }
+
+// A run is calm when so many looks showed the same number of tasks; then the interval
+// is stretched by this factor until the number changes.
+const (
+	calmAfter   = 16
+	calmStretch = 4
+)
 
 // poll waits like ppoll(2); raw, without telling Go's scheduler.
 func poll(fds []unix.PollFd, d time.Duration, raw bool) (int, error) {
@@ -108,16 +124,28 @@ func (m *monitor) counters() *stop {
 	if hit, err := m.group.PidsHit(); err == nil && hit > 0 {
 		return &stop{Processes, pidsEvidence(hit, m.policy)}
 	}
-	// The other two change places: each is read every second tick.
-	if m.ticks%2 == 0 {
+	if n, err := m.group.PidsCurrent(); err == nil {
+		if m.calm++; n != m.last {
+			m.calm, m.last = 0, n
+		}
+		m.peak = max(m.peak, n-1) // without the reaper
+	}
+	// These two take turns.
+	switch m.ticks % 4 {
+	case 2:
 		if killed, err := m.group.OOMKills(); err == nil && killed > 0 {
 			return &stop{OOM, oomEvidence(killed, m.policy)}
 		}
-	} else if n, err := m.group.PidsCurrent(); err == nil {
-		m.peak = max(m.peak, n-1) // without the reaper
+	case 0:
+		return m.cpuTime()
 	}
+	return nil
+}
+
+// cpuTime compares what the run has used with its limit.
+func (m *monitor) cpuTime() *stop {
 	limit := m.policy.Limits.CPU
-	if limit == 0 || m.ticks%cpuEvery != 0 {
+	if limit == 0 {
 		return nil
 	}
 	if used, err := m.group.CPUUsage(); err == nil && used-m.idle >= limit {

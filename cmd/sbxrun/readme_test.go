@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sbxrun/sbxrun/spec"
 )
 
 // blocks gives the README's code blocks of a language.
@@ -54,6 +56,18 @@ func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
 	left, _ := os.ReadDir(dir)
 	if len(left) != 1 {
 		t.Errorf("the README leaves files behind: %v", left)
+	}
+}
+
+func TestTheReadmeListsEveryKeyOfAPolicy(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range spec.Keys() {
+		if row := "| `" + k.Name + "` | " + k.Type + " | " + k.Mechanism + " |"; !strings.Contains(string(readme), row) {
+			t.Errorf("the README lacks the row %s", row)
+		}
 	}
 }
 

@@ -48,6 +48,7 @@ var (
 	out    = flag.String("json", "", "write the figures to this file")
 	bin    = flag.String("bin", "bin/sbxrun", "the sbxrun to measure")
 	inside = flag.Bool("inside", false, "already in the private view")
+	cost   = flag.String("cost", "", "what was measured outside of it, as JSON")
 )
 
 func main() {
@@ -56,12 +57,12 @@ func main() {
 	if os.Geteuid() != 0 {
 		log.Fatal("bench: must be root, the peers are run as root")
 	}
-	if !*inside {
-		enter()
-	}
 	sbxrun, err := filepath.Abs(*bin)
 	if err != nil {
 		log.Fatal(err)
+	}
+	if !*inside {
+		enter(supervise(sbxrun, "L5")) // on the host's own hierarchy: a run wants its group
 	}
 	dir, err := os.MkdirTemp("", "sbxrun-bench-")
 	if err != nil {
@@ -72,7 +73,10 @@ func main() {
 	peers := present(sbxrun, dir)
 	measure(peers)
 	r := summarize(peers)
-	r.Cost = map[string]supervision{"L5": supervise(sbxrun, "L5")}
+	r.Cost = map[string]supervision{}
+	var l5 supervision
+	must(json.Unmarshal([]byte(*cost), &l5))
+	r.Cost["L5"] = l5
 	print(r, peers)
 	if *out != "" {
 		text, _ := json.MarshalIndent(r, "", "  ")
@@ -83,13 +87,15 @@ func main() {
 }
 
 // enter starts this program again in a mount namespace with pure cgroup v2.
-func enter() {
+func enter(c supervision) {
 	const view = `umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec "$@"`
 	exe, err := os.Executable()
 	if err != nil {
 		log.Fatal(err)
 	}
-	args := []string{"-m", "--propagation", "private", "sh", "-c", view, "sh", exe, "-inside"}
+	text, err := json.Marshal(c)
+	must(err)
+	args := []string{"-m", "--propagation", "private", "sh", "-c", view, "sh", exe, "-inside", "-cost", string(text)}
 	cmd := exec.Command("unshare", append(args, os.Args[1:]...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
@@ -188,7 +194,7 @@ func summarize(peers []*peer) report {
 // supervise watches the supervisor of a sleeping run that is stopped after 5 s.
 func supervise(sbxrun, level string) supervision {
 	const wall = 5 * time.Second
-	cmd := exec.Command(sbxrun, "code", "--json", "--level", level, "--cgroup", "off", "--memory", "0", "--wall", wall.String(), "--", "/bin/sleep", "60")
+	cmd := exec.Command(sbxrun, "code", "--json", "--level", level, "--wall", wall.String(), "--", "/bin/sleep", "60")
 	text, _ := cmd.Output() // exits non-zero: it is stopped
 	var result struct {
 		Usage struct {
