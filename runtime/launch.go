@@ -77,23 +77,35 @@ func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (*child, e
 	if extra.start == nil {
 		extra.start = null
 	}
-	attr := &os.ProcAttr{
-		Env:   []string{}, // nothing of the caller's environment reaches init
-		Files: append([]*os.File{io3[0], io3[1], io3[2], theirs, kill, reaper, extra.start}, extra.keep...),
-		Sys:   b.sysProcAttr(group),
+	files := append([]*os.File{io3[0], io3[1], io3[2], theirs, kill, reaper, extra.start}, extra.keep...)
+	if c.proc, err = b.spawn(group, files); err != nil {
+		c.channel.Close()
+		return nil, b.explainStart(err)
 	}
+	return c, nil
+}
+
+// spawn makes the init process, with files as its descriptors from 0 on.
+func (b *blueprint) spawn(group *cgroup.Group, files []*os.File) (proc *os.Process, err error) {
 	self := "/proc/self/exe"
 	if !b.reaped { // under the reaper the program is nobody to the binary, and never its child
 		image, err := protectedSelf()
 		if err != nil {
-			c.channel.Close()
 			return nil, err
 		}
 		defer image.Close()
+		if len(b.joins) > 0 {
+			return b.spawnJoined(group, image, files)
+		}
 		self = fmt.Sprintf("/proc/self/fd/%d", image.Fd())
 	}
-	start := func() (err error) {
-		c.proc, err = os.StartProcess(self, []string{sbxinit.Name}, attr)
+	attr := &os.ProcAttr{
+		Env:   []string{}, // nothing of the caller's environment reaches init
+		Files: files,
+		Sys:   b.sysProcAttr(group),
+	}
+	start := func() error {
+		proc, err = os.StartProcess(self, []string{sbxinit.Name}, attr)
 		return err
 	}
 	if group != nil {
@@ -101,11 +113,59 @@ func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (*child, e
 	} else {
 		err = start()
 	}
-	if err != nil {
-		c.channel.Close()
-		return nil, b.explainStart(err)
+	return proc, err
+}
+
+// spawnJoined makes the init process in namespaces that are there already. It joins
+// its group while it waits for its plan.
+func (b *blueprint) spawnJoined(group *cgroup.Group, image *os.File, files []*os.File) (*os.Process, error) {
+	var namespaces []*os.File
+	defer func() { closeAll(namespaces) }()
+	for _, name := range joined { // in the order in which they can be joined
+		for _, ns := range b.joins {
+			if procName(ns.Type) != name {
+				continue
+			}
+			f, err := openNamespace(ns)
+			if err != nil {
+				return nil, err
+			}
+			namespaces = append(namespaces, f)
+		}
 	}
-	return c, nil
+	proc, err := startJoined(namespaces, b.clone, b.joined&unix.CLONE_NEWUSER != 0, image, files)
+	if err != nil || group == nil {
+		return proc, err
+	}
+	if err := group.Adopt(proc.Pid); err != nil {
+		return nil, errors.Join(err, proc.Kill())
+	}
+	return proc, nil
+}
+
+// procName is what a kind of namespace is called in /proc/PID/ns.
+func procName(t specs.LinuxNamespaceType) string {
+	switch t {
+	case specs.NetworkNamespace:
+		return "net"
+	case specs.MountNamespace:
+		return "mnt"
+	}
+	return string(t)
+}
+
+// openNamespace opens a namespace by path and checks that it is one of that kind.
+func openNamespace(ns specs.LinuxNamespace) (*os.File, error) {
+	f, err := os.Open(ns.Path)
+	if err != nil {
+		return nil, fmt.Errorf("linux.namespaces: open the %s namespace: %w", ns.Type, err)
+	}
+	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
+	if err != nil || uintptr(kind) != cloneFlags[ns.Type] {
+		f.Close()
+		return nil, fmt.Errorf("linux.namespaces: %s is not a %s namespace", ns.Path, ns.Type)
+	}
+	return f, nil
 }
 
 func (b *blueprint) sysProcAttr(group *cgroup.Group) *syscall.SysProcAttr {

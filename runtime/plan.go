@@ -21,7 +21,9 @@ import (
 // blueprint is everything that a launch needs, made from config.json alone.
 type blueprint struct {
 	plan   sbxinit.Plan
-	clone  uintptr // CLONE_NEW* flags
+	clone  uintptr                // CLONE_NEW* flags of namespaces to make
+	joined uintptr                // and of those to join
+	joins  []specs.LinuxNamespace // the latter, by path
 	spec   *specs.Spec
 	policy *spec.Policy // nil for a config that no policy was compiled to
 	inside bool         // the working directory is made inside the container (OpWorkdir)
@@ -67,7 +69,8 @@ func (b *blueprint) draw(bundle string) error {
 	return nil
 }
 
-func (b *blueprint) has(flag uintptr) bool { return b.clone&flag != 0 }
+// has says whether the container is in a namespace other than sbxrun's.
+func (b *blueprint) has(flag uintptr) bool { return (b.clone|b.joined)&flag != 0 }
 
 func (b *blueprint) namespaces(string) error {
 	seen := map[specs.LinuxNamespaceType]bool{}
@@ -79,17 +82,26 @@ func (b *blueprint) namespaces(string) error {
 			return fmt.Errorf("%s.type: namespace %q is not supported", field, ns.Type)
 		case seen[ns.Type]:
 			return fmt.Errorf("%s.type: %q is listed twice", field, ns.Type)
-		case ns.Path != "":
-			return fmt.Errorf("%s.path: joining a namespace is not supported", field)
+		case ns.Path != "" && (ns.Type == specs.MountNamespace || ns.Type == specs.CgroupNamespace):
+			return fmt.Errorf("%s.path: joining a %s namespace is not supported", field, ns.Type)
+		case ns.Path != "" && !path.IsAbs(ns.Path):
+			return fmt.Errorf("%s.path: %q is not an absolute path", field, ns.Path)
 		}
 		seen[ns.Type] = true
+		if ns.Path != "" {
+			b.joined, b.joins = b.joined|flag, append(b.joins, ns)
+			continue
+		}
 		b.clone |= flag
 		b.cgroupNS = b.cgroupNS || ns.Type == specs.CgroupNamespace
 	}
 	if maps := len(b.spec.Linux.UIDMappings) + len(b.spec.Linux.GIDMappings); maps > 0 && !b.has(unix.CLONE_NEWUSER) {
 		return fmt.Errorf("linux.uidMappings: there is no user namespace to map")
-	} else if b.has(unix.CLONE_NEWUSER) && (len(b.spec.Linux.UIDMappings) == 0 || len(b.spec.Linux.GIDMappings) == 0) {
+	} else if b.clone&unix.CLONE_NEWUSER != 0 && (len(b.spec.Linux.UIDMappings) == 0 || len(b.spec.Linux.GIDMappings) == 0) {
 		return fmt.Errorf("linux.uidMappings and linux.gidMappings: a user namespace needs both")
+	}
+	if len(b.joins) > 0 && b.clone&unix.CLONE_NEWUSER != 0 {
+		return fmt.Errorf("linux.namespaces: a new user namespace cannot own namespaces that are joined by path")
 	}
 	if b.cgroupNS {
 		b.plan.Add(sbxinit.OpCgroupNS, nil)
@@ -205,80 +217,6 @@ func rootPropagation(name string) (uint64, error) {
 	}
 	// Recursive in each case: a mount below that stayed shared would let mounts out.
 	return flags | unix.MS_REC, nil
-}
-
-// defaultDevices are those that config-linux.md#default-devices promises.
-var defaultDevices = []struct {
-	path         string
-	major, minor uint32
-}{
-	{"/dev/null", 1, 3}, {"/dev/zero", 1, 5}, {"/dev/full", 1, 7},
-	{"/dev/random", 1, 8}, {"/dev/urandom", 1, 9}, {"/dev/tty", 5, 0},
-}
-
-var defaultLinks = [][2]string{
-	{"/proc/self/fd", "/dev/fd"}, {"/proc/self/fd/0", "/dev/stdin"},
-	{"/proc/self/fd/1", "/dev/stdout"}, {"/proc/self/fd/2", "/dev/stderr"}, {"pts/ptmx", "/dev/ptmx"},
-}
-
-// devices fills a /dev that belongs to the container. One that is the host's,
-// because nothing or a bind was mounted there, stays as it is.
-func (b *blueprint) devices(root string) error {
-	own := root != "/"
-	for _, m := range b.spec.Mounts {
-		if path.Clean(m.Destination) == "/dev" {
-			own = m.Type != "bind" && !slices.Contains(m.Options, "bind") && !slices.Contains(m.Options, "rbind")
-		}
-	}
-	if !own {
-		if len(b.spec.Linux.Devices) > 0 {
-			return fmt.Errorf("linux.devices: /dev is the host's")
-		}
-		return nil
-	}
-	bind := uint64(0)
-	if b.has(unix.CLONE_NEWUSER) {
-		bind = 1
-	}
-	listed := map[string]bool{}
-	for i, d := range b.spec.Linux.Devices {
-		step, err := deviceStep(d, bind)
-		if err != nil {
-			return fmt.Errorf("linux.devices[%d]: %w", i, err)
-		}
-		listed[path.Clean(d.Path)] = true
-		b.plan.Add(sbxinit.OpDevice, step, path.Clean(d.Path))
-	}
-	for _, d := range defaultDevices {
-		if !listed[d.path] {
-			b.plan.Add(sbxinit.OpDevice, []uint64{bind, unix.S_IFCHR | 0o666, unix.Mkdev(d.major, d.minor), 0, 0}, d.path)
-		}
-	}
-	for _, l := range defaultLinks {
-		b.plan.Add(sbxinit.OpSymlink, nil, l[0], l[1])
-	}
-	return nil
-}
-
-func deviceStep(d specs.LinuxDevice, bind uint64) ([]uint64, error) {
-	kind, ok := map[string]uint64{"c": unix.S_IFCHR, "u": unix.S_IFCHR, "b": unix.S_IFBLK, "p": unix.S_IFIFO}[d.Type]
-	if !ok {
-		return nil, fmt.Errorf("type: unknown %q", d.Type)
-	}
-	if !path.IsAbs(d.Path) {
-		return nil, fmt.Errorf("path: %q is not absolute", d.Path)
-	}
-	mode, uid, gid := uint64(0o666), uint64(0), uint64(0)
-	if d.FileMode != nil {
-		mode = uint64(d.FileMode.Perm())
-	}
-	if d.UID != nil {
-		uid = uint64(*d.UID)
-	}
-	if d.GID != nil {
-		gid = uint64(*d.GID)
-	}
-	return []uint64{bind, kind | mode, unix.Mkdev(uint32(d.Major), uint32(d.Minor)), uid, gid}, nil
 }
 
 // masks come after every mount: a mask laid earlier could be covered again.

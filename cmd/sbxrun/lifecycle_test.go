@@ -295,6 +295,49 @@ func TestPreservedDescriptorsArrive(t *testing.T) {
 	e.ok("delete", "fds")
 }
 
+func TestContainersShareNamespacesByPath(t *testing.T) {
+	e := newEngine(t, "sleep 100")
+	e.ok("create", "--bundle", e.bundle, "first")
+	e.ok("start", "first")
+	_, pid := e.status("first")
+	namespace := func(name string) string {
+		to, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return to
+	}
+	edit(t, e.bundle, func(c map[string]any) {
+		c["process"].(map[string]any)["args"] = []string{"/bin/sh", "-c", "ls -l /proc/self/ns/net /proc/self/ns/ipc /proc/self/ns/pid"}
+		for _, ns := range c["linux"].(map[string]any)["namespaces"].([]any) {
+			n := ns.(map[string]any)
+			if name := map[any]string{"network": "net", "ipc": "ipc", "pid": "pid"}[n["type"]]; name != "" {
+				n["path"] = fmt.Sprintf("/proc/%d/ns/%s", pid, name)
+			}
+		}
+	})
+	out, err := exec.Command(sbxrun, "run", "--bundle", e.bundle, "second").Output()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"net", "ipc", "pid"} {
+		if want := namespace(name); !strings.Contains(string(out), want) {
+			t.Errorf("the second container is not in %s: %q", want, out)
+		}
+	}
+	edit(t, e.bundle, func(c map[string]any) {
+		for _, ns := range c["linux"].(map[string]any)["namespaces"].([]any) {
+			if n := ns.(map[string]any); n["type"] == "network" {
+				n["path"] = fmt.Sprintf("/proc/%d/ns/uts", pid)
+			}
+		}
+	})
+	if o := e.do("create", "--bundle", e.bundle, "third"); o.exit != 125 || !strings.Contains(o.stdout, "is not a network namespace") {
+		t.Errorf("a namespace of another kind: %+v", o)
+	}
+	e.ok("delete", "--force", "first")
+}
+
 func TestWhatCannotBeDoneIsRefusedInThisLife(t *testing.T) {
 	e := newEngine(t, "true")
 	compiled := filepath.Join(t.TempDir(), "compiled")
