@@ -235,7 +235,7 @@ func (p *Policy) capabilities() *specs.LinuxCapabilities {
 	case p.Processes.Isolate:
 		// Not these two: with the one the host's /proc could be uncovered, with the other
 		// the reaper be traced, when both belong to an ordinary user.
-		all := slices.DeleteFunc(slices.Clone(allCapabilities), func(c string) bool { return c == "CAP_SYS_ADMIN" || c == "CAP_SYS_PTRACE" })
+		all := slices.DeleteFunc(slices.Clone(CapabilityNames), func(c string) bool { return c == "CAP_SYS_ADMIN" || c == "CAP_SYS_PTRACE" })
 		return &specs.LinuxCapabilities{Bounding: all, Effective: all, Permitted: all}
 	}
 	return nil
@@ -319,7 +319,8 @@ var (
 	kernelReadonly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-var allCapabilities = []string{
+// CapabilityNames lists the names by number, as in the kernel's capability.h.
+var CapabilityNames = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID",
 	"CAP_SETUID", "CAP_SETPCAP", "CAP_LINUX_IMMUTABLE", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN",
 	"CAP_NET_RAW", "CAP_IPC_LOCK", "CAP_IPC_OWNER", "CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_CHROOT",
