@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"unicode/utf8"
@@ -339,7 +338,7 @@ func (g *Gateway) regular(name string) (*os.File, error) {
 // renamed into place, with mode 0600, or 0700 for what its owner may execute. On an
 // error nothing is left.
 func (g *Gateway) GetFile(name, dst string) (int64, error) {
-	f, err := os.CreateTemp(filepath.Dir(dst), ".sbxrun-*") // O_EXCL, 0600
+	f, err := os.CreateTemp(path.Dir(dst), ".sbxrun-*") // O_EXCL, 0600
 	if err != nil {
 		return 0, err
 	}

@@ -4,7 +4,6 @@
 package rootfs
 
 import (
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -172,7 +171,9 @@ func ignoreEOF(err error) error {
 }
 
 func randomName() string {
-	b := make([]byte, 12)
-	rand.Read(b) // never fails, crypto/rand
-	return hex.EncodeToString(b)
+	var b [12]byte
+	// Not crypto/rand: its initialisation would come before every init's takeover. The
+	// call fills so few bytes always.
+	_, _ = unix.Getrandom(b[:], 0)
+	return hex.EncodeToString(b[:])
 }

@@ -345,6 +345,21 @@ func TestDoctorSaysWhatIsThere(t *testing.T) {
 	}
 }
 
+func TestInitTakesOverBeforePackagesThatItDoesNotNeed(t *testing.T) {
+	cmd := exec.Command(sbxrun)
+	cmd.Args = []string{"sbxrun-init"}
+	cmd.Env = []string{"GODEBUG=inittrace=1"}
+	text, _ := cmd.CombinedOutput() // without a channel it ends at once
+	for _, pkg := range []string{"containerd/cgroups", "protobuf/internal/impl", "urfave/cli", "go.yaml.in", "runtime-spec", "sbxrun/runtime"} {
+		if strings.Contains(string(text), pkg) {
+			t.Errorf("%s is initialised in every init", pkg)
+		}
+	}
+	if !strings.Contains(string(text), "init syscall @") || cmd.ProcessState.ExitCode() != 125 {
+		t.Errorf("there is no trace, or no init: %s, %.200q", cmd.ProcessState, text)
+	}
+}
+
 func TestHonestRunsAreRightBesideHostileOnes(t *testing.T) {
 	needRoot(t)
 	bombs, hogs, honest := 40, 40, 20
