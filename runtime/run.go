@@ -197,12 +197,24 @@ func (r *run) watch(ctx context.Context) error {
 	}
 	r.wall = time.Since(r.started)
 	stopWatching()
-	if r.stop != nil && r.child.spoke() {
-		// The program had ended before that decision: supervisors are suspended, too.
-		rep := <-reports
-		r.report, r.stop = &rep, nil
+	if r.stop != nil && r.stop.reason != Processes { // that many were seen, whatever came then
+		r.endedBefore(reports)
 	}
 	return r.sweep()
+}
+
+// endedBefore takes a decision back when the program had ended by then: supervisors
+// are suspended, too, and wake to a clock that has run out and a report that is there.
+func (r *run) endedBefore(reports <-chan report) {
+	if !r.child.spoke() {
+		// Not in the socket; but the reader may hold it. It is made to come back.
+		if err := r.child.channel.SetReadDeadline(time.Now()); err != nil {
+			return
+		}
+	}
+	if rep := <-reports; rep.err == nil {
+		r.report, r.stop = &rep, nil
+	}
 }
 
 // startMonitor lets the monitor look. The function that it returns ends that and

@@ -411,7 +411,7 @@ func TestManyOrphansLeaveNoZombies(t *testing.T) {
 	if testing.Short() {
 		n = "500"
 	}
-	res := code(t, spec.L5, []string{"--wall", "10m", "--cpu", "600s", "--procs", "200"}, "attack", "orphans", n)
+	res := code(t, spec.L5, []string{"--wall", "10m", "--cpu", "600s", "--procs", "5000"}, "attack", "orphans", n)
 	if res.Reason != runtime.Exited || !strings.Contains(res.Stdout.Text, n+" orphans, 0 zombies") {
 		t.Errorf("ended for %s (%v), said %q %q", res.Reason, res.Evidence, res.Stdout.Text, res.Stderr.Text)
 	}
@@ -475,7 +475,7 @@ func TestKillingTheReaperIsNoEscape(t *testing.T) {
 	// From L3 on limits could end it. The filter keeps them away; below it the run counts
 	// as ended by a signal, never as one that finished.
 	for _, level := range []spec.Level{spec.L3, spec.L5} {
-		res := code(t, level, slow, "attack", "starve-reaper")
+		res := code(t, level, append([]string{"--procs", "1000"}, slow...), "attack", "starve-reaper")
 		if level == spec.L5 && (res.Reason != runtime.Exited || !strings.Contains(res.Stdout.Text, `"errno":1`)) ||
 			level == spec.L3 && res.Reason != runtime.Signaled {
 			t.Errorf("%v: %s %v %q", level, res.Reason, res.Evidence, res.Stdout.Text)
