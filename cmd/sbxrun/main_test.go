@@ -362,7 +362,7 @@ func TestInitTakesOverBeforePackagesThatItDoesNotNeed(t *testing.T) {
 
 func TestHonestRunsAreRightBesideHostileOnes(t *testing.T) {
 	needRoot(t)
-	bombs, hogs, honest := 40, 40, 20
+	bombs, hogs, honest := 50, 50, 20
 	if testing.Short() {
 		bombs, hogs, honest = 5, 5, 4
 	}
