@@ -6,394 +6,423 @@
 package rootfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
-	"runtime"
 	"strings"
+	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
 
-// What the gateway refuses, for errors.Is; each comes in an *fs.PathError.
+// What the gateway refuses, for errors.Is; each comes in a *FileError.
 var (
 	ErrName       = errors.New("not an acceptable file name")
 	ErrLink       = errors.New("a symbolic link is in the way")
 	ErrNotRegular = errors.New("not a regular file with one name")
+	ErrOwner      = errors.New("belongs to another user")
 	ErrTooBig     = errors.New("larger than allowed")
-	ErrTooMany    = errors.New("more files than allowed")
+	ErrTooMany    = errors.New("more files or levels than allowed")
 	ErrOutside    = errors.New("leads out of the directory")
+	ErrTimeout    = errors.New("took longer than allowed")
 )
 
-// Owner is whose file rights the gateway acts with: those of the program. In a
-// tmpfs of a user namespace, nobody else can even create a file (EOVERFLOW).
-type Owner struct{ UID, GID uint32 }
+// FileError is what went wrong with one name, as fs.PathError is with a path. Names
+// come from hostile code: its text is one line and cannot drive a terminal.
+type FileError struct {
+	Op   string // "put", "get", "write", "list" or "remove"
+	Name string // as it was given, any bytes
+	Err  error
+}
 
-// Caps bound what one gateway copies. Zero values take the defaults.
+func (e *FileError) Error() string {
+	name := e.Name
+	if len(name) > 80 {
+		name = name[:80] + "…"
+	}
+	return e.Op + " " + printable(name) + ": " + e.Err.Error()
+}
+
+// Unwrap gives the cause: one of the errors above or an errno.
+func (e *FileError) Unwrap() error { return e.Err }
+
+func fileError(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &FileError{op, name, err}
+}
+
+// Caps bound what goes through one gateway. Zero values take the defaults.
 type Caps struct {
-	FileSize int64 // bytes of one file, default 64 MiB
-	Files    int   // copies in all, default 1024
+	FileSize  int64         // bytes of one file, default 64 MiB
+	TotalSize int64         // bytes of all copies, default 1 GiB or FileSize
+	Files     int           // copies, and entries of one listing, default 10 000
+	Time      time.Duration // of one copy or listing, default one minute
+}
+
+func (c *Caps) defaults() {
+	c.FileSize = cmp.Or(max(c.FileSize, 0), 64<<20)
+	c.TotalSize = cmp.Or(max(c.TotalSize, 0), max(1<<30, c.FileSize))
+	c.Files = cmp.Or(max(c.Files, 0), 10_000)
+	c.Time = cmp.Or(max(c.Time, 0), time.Minute)
 }
 
 const (
-	defaultFileSize = 64 << 20
-	defaultFiles    = 1024
-	maxName         = 4096
-	maxComponent    = 255
-	maxDepth        = 64
+	maxName      = 4096 // PATH_MAX
+	maxComponent = 255  // NAME_MAX
+	maxDepth     = 64   // components of a name
 )
 
-// Gateway copies files beneath one directory. It is not for concurrent use.
+// Gateway copies files beneath one directory. It is not for concurrent use; two
+// gateways to one directory are.
 type Gateway struct {
 	dir   *os.File
 	owner Owner
+	other bool // the owner is not this process
 	caps  Caps
-	files int
-
-	executable bool // the file opened last is, for its owner
+	files int   // copies so far
+	total int64 // their bytes
+	buf   []byte
 }
 
-// OpenGateway makes a gateway to dir, a directory opened for reading, which stays
-// the caller's. A kernel without openat2 (before Linux 5.6) is refused.
+// OpenGateway makes a gateway to dir, an open directory, which stays the caller's.
+// Refused are a kernel without openat2 (before Linux 5.6), and an owner that this
+// process cannot act for: only root can act for another.
 func OpenGateway(dir *os.File, owner Owner, caps Caps) (*Gateway, error) {
 	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open the file gateway: %w", err)
+		return nil, fmt.Errorf("open the file gateway: duplicate %s: %w", dir.Name(), err)
 	}
 	g := &Gateway{dir: os.NewFile(uintptr(fd), dir.Name()), owner: owner, caps: caps}
-	if g.caps.FileSize <= 0 {
-		g.caps.FileSize = defaultFileSize
+	g.caps.defaults()
+	if g.other, err = foreign(owner); err == nil {
+		err = probe(fd)
 	}
-	if g.caps.Files <= 0 {
-		g.caps.Files = defaultFiles
-	}
-	probe, err := g.open(".", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the file gateway: openat2: %w", err), g.dir.Close())
+		g.Close()
+		return nil, fmt.Errorf("open the file gateway to %s: %w", dir.Name(), err)
 	}
-	unix.Close(probe)
 	return g, nil
+}
+
+// probe asks for openat2, without which nothing here would be safe.
+func probe(dir int) error {
+	fd, err := openInside(dir, ".", unix.O_PATH|unix.O_DIRECTORY)
+	if err == unix.ENOSYS {
+		return fmt.Errorf("openat2: %w (Linux 5.6 or newer is needed)", err)
+	}
+	if err != nil {
+		return fmt.Errorf("openat2: %w", err)
+	}
+	return unix.Close(fd)
 }
 
 // Close lets go of the directory.
 func (g *Gateway) Close() error { return g.dir.Close() }
 
-// checkName accepts relative slash-separated names without "." and "..", control
-// characters, or bytes that are not UTF-8.
-func checkName(name string) error {
-	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return ErrName
-	}
+// inside accepts names that stay beneath a directory: relative, slash-separated,
+// without empty, "." and ".." components.
+func inside(name string) bool {
 	parts := strings.Split(name, "/")
 	for _, p := range parts {
 		if p == "" || p == "." || p == ".." || len(p) > maxComponent {
-			return ErrName
+			return false
 		}
 	}
-	if len(parts) > maxDepth {
-		return ErrName
-	}
-	return nil
+	return len(name) < maxName && len(parts) <= maxDepth && strings.IndexByte(name, 0) < 0
 }
 
-// open opens name beneath the directory.
-func (g *Gateway) open(name string, flags uint64) (int, error) {
-	return openInside(int(g.dir.Fd()), name, flags)
+// plain accepts names in UTF-8 without control characters. The host makes no others.
+func plain(name string) bool {
+	return utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
 // openInside opens name beneath dir, following no link and crossing no mount.
 func openInside(dir int, name string, flags uint64) (int, error) {
 	for {
 		fd, err := unix.Openat2(dir, name, &unix.OpenHow{
-			Flags:   flags | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+			Flags:   flags | unix.O_CLOEXEC,
 			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 		})
-		if err != unix.EAGAIN && err != unix.EINTR {
+		if err != unix.EINTR {
 			return fd, err
 		}
 	}
 }
 
-// explainOpen says what an errno of open means.
-func explainOpen(err error) error {
+// explain says what an errno of this file's calls means.
+func explain(err error) error {
 	switch err {
 	case unix.ELOOP:
 		return ErrLink
 	case unix.EXDEV:
 		return ErrOutside
-	case unix.ENXIO: // a FIFO without a reader, a socket
+	case unix.EISDIR: // a directory appeared where a file was to go
 		return ErrNotRegular
 	}
 	return err
 }
 
-// asOwner runs f with the owner's file rights. Another thread id must not leak into
-// the rest of the program: a thread whose ids cannot be put back is thrown away.
-func (g *Gateway) asOwner(f func() error) error {
-	if os.Geteuid() != 0 || g.owner == (Owner{}) {
-		return f()
-	}
-	done := make(chan error, 1)
-	go func() {
-		// The thread is locked and, because it is never unlocked, ends with this goroutine.
-		runtime.LockOSThread()
-		if err := setFSIDs(g.owner); err != nil {
-			done <- err
-			return
-		}
-		done <- f()
-	}()
-	return <-done
-}
-
-// setFSIDs changes this thread's ids for file access. The calls return the old id
-// and never fail visibly, so the change is checked by asking for an impossible one.
-func setFSIDs(o Owner) error {
-	// Groups of root would open what the program cannot.
-	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
-		return fmt.Errorf("setgroups: %w", e)
-	}
-	for _, id := range []struct {
-		call uintptr
-		want uint32
-		name string
-	}{{unix.SYS_SETFSGID, o.GID, "setfsgid"}, {unix.SYS_SETFSUID, o.UID, "setfsuid"}} {
-		unix.RawSyscall(id.call, uintptr(id.want), 0, 0)
-		if now, _, _ := unix.RawSyscall(id.call, ^uintptr(0), 0, 0); uint32(now) != id.want {
-			return fmt.Errorf("%s %d: %w", id.name, id.want, unix.EPERM)
-		}
-	}
-	return nil
-}
-
-// Put writes src to name, with missing directories made with mode 0700. The file is
-// complete when it appears; a regular file of that name is replaced. It returns
-// the number of bytes.
+// Put writes src to name, with missing directories made with mode 0700 (they stay,
+// should the rest fail). The file is complete when it appears; a regular file of
+// that name is replaced, everything else refused. Names must be UTF-8 without
+// control characters. It returns the number of bytes, 0 on an error. How long src
+// may block is the caller's.
 func (g *Gateway) Put(name string, src io.Reader, perm fs.FileMode) (n int64, err error) {
-	if err := checkName(name); err != nil {
-		return 0, wrap("put", printable(name), err)
+	defer func() { err = fileError("put", name, err) }()
+	if !inside(name) || !plain(name) {
+		return 0, ErrName
 	}
 	if err := g.count(); err != nil {
-		return 0, wrap("put", name, err)
+		return 0, err
 	}
+	var s *staged
 	err = g.asOwner(func() error {
 		dir, err := g.mkdirs(path.Dir(name))
-		if err != nil {
-			return err
+		if err == nil {
+			s, err = stage(dir, path.Base(name), perm)
 		}
-		defer unix.Close(dir)
-		n, err = g.create(dir, path.Base(name), src, perm)
 		return err
 	})
-	return n, wrap("put", name, err)
+	if err != nil {
+		return 0, err
+	}
+	// Only the file's names need the owner. src is foreign code and runs as ever.
+	return g.fill(s, src, g.asOwner)
 }
 
+// fill copies src to s and gives it its name, or removes it.
+func (g *Gateway) fill(s *staged, src io.Reader, as func(func() error) error) (n int64, err error) {
+	err = errUnfinished // it stays that when src panics
+	defer func() {
+		if err = as(func() error { return s.finish(err) }); err != nil {
+			n = 0
+		}
+	}()
+	return g.copy(s.file, src)
+}
+
+var errUnfinished = errors.New("the copy was not finished")
+
 func (g *Gateway) count() error {
-	if g.files++; g.files > g.caps.Files {
+	if g.files >= g.caps.Files {
 		return ErrTooMany
 	}
+	g.files++
 	return nil
 }
 
-// mkdirs opens the directory, making what is missing, one component at a time.
+// mkdirs opens the directory, making what is missing, one component at a time. One
+// that is moved away meanwhile is still the program's, wherever it lies.
 func (g *Gateway) mkdirs(dir string) (int, error) {
-	fd, err := g.open(".", unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := openInside(int(g.dir.Fd()), ".", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil || dir == "." {
 		return fd, err
 	}
-	for _, name := range strings.Split(dir, "/") {
-		if err := unix.Mkdirat(fd, name, 0o700); err != nil && err != unix.EEXIST {
-			unix.Close(fd)
-			return -1, err
+	for name := range strings.SplitSeq(dir, "/") {
+		next := -1
+		if err = unix.Mkdirat(fd, name, 0o700); err == nil || err == unix.EEXIST {
+			next, err = openInside(fd, name, unix.O_PATH|unix.O_DIRECTORY)
 		}
-		next, err := openInside(fd, name, unix.O_RDONLY|unix.O_DIRECTORY)
 		unix.Close(fd)
 		if err != nil {
-			return -1, explainOpen(err)
+			return -1, explain(err)
 		}
 		fd = next
 	}
 	return fd, nil
 }
 
-// create writes a file under a random name and renames it. The name that is asked
-// for is never opened: a link planted there is replaced or refused, not followed.
-// Should the random name be taken away meanwhile, the data stays in a file that
-// nobody finds.
-func (g *Gateway) create(dir int, name string, src io.Reader, perm fs.FileMode) (int64, error) {
-	var st unix.Stat_t
-	switch err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); {
-	case err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK:
-		return 0, ErrLink
-	case err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return 0, ErrNotRegular
-	case err != nil && err != unix.ENOENT:
-		return 0, err
-	}
-	temp := ".sbxrun-" + randomName()
-	fd, err := unix.Openat(dir, temp, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_WRONLY|unix.O_CLOEXEC, uint32(perm.Perm()))
-	if err != nil {
-		return 0, err
-	}
-	f := os.NewFile(uintptr(fd), name)
-	if err := f.Chmod(perm.Perm()); err != nil { // the umask may have taken away anything
-		return 0, errors.Join(bare(err), f.Close(), ignoreMissing(unix.Unlinkat(dir, temp, 0)))
-	}
-	n, err := io.Copy(f, io.LimitReader(src, g.caps.FileSize+1))
-	if err == nil && n > g.caps.FileSize {
-		err = ErrTooBig
-	}
-	if err = errors.Join(bare(err), bare(f.Close())); err == nil {
-		err = unix.Renameat(dir, temp, dir, name)
-	}
-	if err != nil {
-		return 0, errors.Join(err, ignoreMissing(unix.Unlinkat(dir, temp, 0)))
-	}
-	return n, nil
+// staged is a file on its way into a directory, under a random name until finished.
+// Should that name be taken away meanwhile, the data stays where nobody finds it.
+type staged struct {
+	dir        int
+	temp, name string
+	file       *os.File
 }
 
-func ignoreMissing(err error) error {
-	if err == unix.ENOENT {
+// stage makes the file that will be name in dir, and takes dir over. The name itself
+// is never opened: what is planted there is refused, or later replaced, not followed.
+func stage(dir int, name string, perm fs.FileMode) (*staged, error) {
+	s := &staged{dir: dir, temp: ".sbxrun-" + randomName(), name: name}
+	err := replaceable(dir, name)
+	fd := -1
+	if err == nil {
+		fd, err = unix.Openat(dir, s.temp, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_WRONLY|unix.O_CLOEXEC, uint32(perm.Perm()))
+	}
+	if err != nil {
+		unix.Close(dir)
+		return nil, err
+	}
+	s.file = os.NewFile(uintptr(fd), name)
+	if err := s.file.Chmod(perm.Perm()); err != nil { // the umask may have taken away anything
+		return nil, s.finish(bare(err))
+	}
+	return s, nil
+}
+
+// replaceable says whether nothing or a regular file is at name.
+func replaceable(dir int, name string) error {
+	var st unix.Stat_t
+	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case err != nil:
+		return ignore(err, unix.ENOENT)
+	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return ErrLink
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return ErrNotRegular
+	}
+	return nil
+}
+
+// finish gives the file its name, or removes it after an error.
+func (s *staged) finish(err error) error {
+	defer unix.Close(s.dir)
+	if closed := s.file.Close(); err == nil {
+		err = bare(closed)
+	}
+	if err == nil {
+		err = explain(unix.Renameat(s.dir, s.temp, s.dir, s.name))
+	}
+	if err == nil {
 		return nil
+	}
+	if left := unix.Unlinkat(s.dir, s.temp, 0); left != nil && left != unix.ENOENT {
+		return fmt.Errorf("%w; the temporary file %s stays: %w", err, s.temp, left)
 	}
 	return err
 }
 
-// Get copies the regular file name to dst and returns the number of bytes. A file
-// with a second name (hard link), another owner's, a sparse file whose apparent size
-// is beyond the cap, and everything that is not a regular file is refused.
+// Get copies the regular file name to dst and returns the number of bytes written,
+// which on an error is not the whole file. Refused are a file with a second name
+// (a hard link to something hidden), another owner's, one whose apparent size is
+// beyond the caps however sparse it is, and everything that is not a regular file.
+// Nothing of those is read, nor does it block. Names may be any bytes.
 func (g *Gateway) Get(name string, dst io.Writer) (n int64, err error) {
-	if err := checkName(name); err != nil {
-		return 0, wrap("get", printable(name), err)
-	}
-	if err := g.count(); err != nil {
-		return 0, wrap("get", name, err)
-	}
-	var f *os.File
-	err = g.asOwner(func() (err error) {
-		f, err = g.regular(name)
-		return err
-	})
-	if err != nil {
-		return 0, wrap("get", name, err)
-	}
-	defer f.Close()
-	n, err = io.Copy(dst, io.LimitReader(f, g.caps.FileSize))
-	if err == nil {
-		// It may have grown since: one byte more is one too many.
-		var more [1]byte
-		if k, _ := f.Read(more[:]); k > 0 {
-			err = ErrTooBig
-		}
-	}
-	return n, wrap("get", name, bare(err))
-}
-
-// regular opens name for reading and checks what was opened, never the name again.
-func (g *Gateway) regular(name string) (*os.File, error) {
-	// O_PATH first: to open a device or a FIFO for reading may already have effects.
-	at, err := g.open(name, unix.O_PATH)
-	if err != nil {
-		return nil, explainOpen(err)
-	}
-	defer unix.Close(at)
-	var before, after unix.Stat_t
-	if err := unix.Fstat(at, &before); err != nil {
-		return nil, err
-	}
-	if before.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return nil, ErrLink
-	}
-	if before.Mode&unix.S_IFMT != unix.S_IFREG || before.Nlink != 1 {
-		return nil, ErrNotRegular
-	}
-	fd, err := g.open(name, unix.O_RDONLY|unix.O_NONBLOCK) // never wait for a FIFO's writer
-	if err != nil {
-		return nil, explainOpen(err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	err = unix.Fstat(fd, &after)
-	switch {
-	case err != nil:
-	case after.Mode&unix.S_IFMT != unix.S_IFREG || after.Nlink != 1:
-		err = ErrNotRegular
-	case after.Uid != g.owner.UID && g.owner != (Owner{}):
-		err = unix.EACCES
-	case after.Size > g.caps.FileSize:
-		err = ErrTooBig
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	g.executable = after.Mode&0o100 != 0
-	return f, nil
-}
-
-// GetFile copies the regular file name to the host's file dst. On the host, too,
-// nothing is written through a link: a new file is made in dst's directory and
-// renamed into place, with mode 0600, or 0700 for what its owner may execute. On an
-// error nothing is left.
-func (g *Gateway) GetFile(name, dst string) (int64, error) {
-	f, err := os.CreateTemp(path.Dir(dst), ".sbxrun-*") // O_EXCL, 0600
+	defer func() { err = fileError("get", name, err) }()
+	f, _, err := g.regular(name)
 	if err != nil {
 		return 0, err
 	}
-	n, err := g.Get(name, f)
-	if err == nil && g.executable {
-		err = f.Chmod(0o700)
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), dst)
-	}
-	if err != nil {
-		return 0, errors.Join(err, os.Remove(f.Name()))
-	}
-	return n, nil
+	defer f.Close()
+	return g.copy(dst, f)
 }
 
-// HasFileOfSize says whether a regular file of exactly that size lies beneath dir, as
-// far as a bounded look tells.
-func HasFileOfSize(dir *os.File, size int64) bool {
-	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+// GetFile copies the regular file name to the host's file dst, by the rules of Get.
+// The directory of dst is opened once, links in its path followed. In it, the file
+// is complete when it appears and has mode 0600, or 0700 if its owner may execute it
+// inside; a regular file is replaced, a link and everything else refused. On an
+// error nothing is left.
+func (g *Gateway) GetFile(name, dst string) (n int64, err error) {
+	f, perm, err := g.regular(name)
 	if err != nil {
-		return false
+		return 0, fileError("get", name, err)
 	}
-	defer root.Close()
-	found, looked := false, 0
-	_ = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if looked++; looked > 5000 || strings.Count(name, "/") > maxDepth {
-			return fs.SkipAll
-		}
-		if err != nil || !d.Type().IsRegular() {
-			return nil // what cannot be looked at is not found
-		}
-		if st, err := d.Info(); err == nil && st.Size() == size {
-			found = true
-			return fs.SkipAll
-		}
-		return nil
+	defer f.Close()
+	parent, base := path.Split(dst)
+	if !inside(base) {
+		return 0, fileError("write", dst, ErrName)
+	}
+	dir, err := unix.Open(cmp.Or(parent, "."), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fileError("write", dst, err)
+	}
+	s, err := stage(dir, base, perm)
+	if err != nil {
+		return 0, fileError("write", dst, err)
+	}
+	n, err = g.fill(s, f, func(finish func() error) error { return finish() })
+	return n, fileError("get", name, err)
+}
+
+// regular counts a copy and opens its file for reading. The second result is the
+// mode for a copy on the host.
+func (g *Gateway) regular(name string) (f *os.File, perm fs.FileMode, err error) {
+	if !inside(name) {
+		return nil, 0, ErrName
+	}
+	if err := g.count(); err != nil {
+		return nil, 0, err
+	}
+	err = g.asOwner(func() (err error) {
+		f, perm, err = g.openRegular(name)
+		return err
 	})
-	return found
+	return f, perm, err
 }
 
-// bare takes the path off an error, which wrap puts on again.
+// openRegular opens the name once, as a mere handle, since to open a device or a
+// FIFO may already have effects. What was checked is then what is read: the name is
+// not looked up again.
+func (g *Gateway) openRegular(name string) (*os.File, fs.FileMode, error) {
+	at, err := openInside(int(g.dir.Fd()), name, unix.O_PATH)
+	if err != nil {
+		return nil, 0, explain(err)
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return nil, 0, err
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1:
+		return nil, 0, ErrNotRegular
+	case g.owner != (Owner{}) && st.Uid != g.owner.UID:
+		return nil, 0, ErrOwner
+	case st.Size > g.room():
+		return nil, 0, ErrTooBig
+	}
+	// O_NONBLOCK: a lease of the program would hold the opening up for 45 s.
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", at), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	return os.NewFile(uintptr(fd), name), 0o600 | fs.FileMode(st.Mode&0o100), nil
+}
+
+// room is how many bytes the next file may have.
+func (g *Gateway) room() int64 { return min(g.caps.FileSize, g.caps.TotalSize-g.total) }
+
+// copy moves src to dst. The caps hold at every piece: a file may grow while it is
+// read. Not one byte beyond them is written.
+func (g *Gateway) copy(dst io.Writer, src io.Reader) (n int64, err error) {
+	if g.buf == nil {
+		g.buf = make([]byte, 64<<10)
+	}
+	room := g.room()
+	for start := time.Now(); time.Since(start) <= g.caps.Time; {
+		// One byte more than there is room for tells a full file from a bigger one.
+		k, rerr := src.Read(g.buf[:min(int64(len(g.buf))-1, room-n)+1])
+		if int64(k) > room-n {
+			return n, ErrTooBig
+		}
+		w, werr := dst.Write(g.buf[:k])
+		n, g.total = n+int64(w), g.total+int64(w)
+		switch {
+		case werr != nil:
+			return n, bare(werr)
+		case rerr == io.EOF:
+			return n, nil
+		case rerr != nil:
+			return n, bare(rerr)
+		}
+	}
+	return n, ErrTimeout
+}
+
+// bare takes the path off an error: a FileError names the file.
 func bare(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		return at.Err
 	}
 	return err
-}
-
-// printable keeps an unacceptable name readable on one line.
-func printable(name string) string {
-	if len(name) > 80 {
-		name = name[:80] + "…"
-	}
-	return fmt.Sprintf("%q", name)
 }

@@ -4,171 +4,206 @@
 package rootfs
 
 import (
+	"cmp"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// removeRounds bounds the attempts on a directory that keeps growing.
-const removeRounds = 100
+// removeTime bounds RemoveAll. 10^6 files take seconds.
+const removeTime = 2 * time.Minute
 
-// RemoveAll deletes name and everything beneath it in the directory parent. It
-// follows no link, crosses no mount, and needs the same few descriptors however
-// deep the tree is: a directory within a directory is first moved up to the top.
-// A name that is not there is no error.
+// removeRetries bounds the passes in which nothing went: a living process may have
+// exchanged what was to go.
+const removeRetries = 10
+
+// RemoveAll deletes name, a single component, and everything beneath it in the
+// directory parent, with this process's own rights. It follows no link, crosses no
+// mount, and needs no more descriptors and memory however deep and wide the tree is:
+// what lies very deep is first moved up to the top. A name that is not there is no
+// error. What can be removed is, even when something
+// else, a mount point for one, cannot: the *FileError tells of that. A tree that
+// grows faster than it is removed ends in ErrTimeout after two minutes. In a tmpfs of
+// a user namespace, who is not mapped there cannot move what lies deep (EOVERFLOW):
+// such a tree goes with its mount.
 func RemoveAll(parent *os.File, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
+	return RemoveAllContext(ctx, parent, name)
+}
+
+// RemoveAllContext is RemoveAll bounded by ctx instead: after its deadline the error
+// is ErrTimeout, after its cancellation the cause.
+func RemoveAllContext(ctx context.Context, parent *os.File, name string) error {
+	if !inside(name) || strings.Contains(name, "/") {
+		return fileError("remove", name, ErrName)
+	}
+	defer runtime.KeepAlive(parent)
 	fd := int(parent.Fd())
 	err := unix.Unlinkat(fd, name, 0)
-	if err == nil || err == unix.ENOENT {
-		return nil
+	if err == unix.EISDIR {
+		err = removeDir(ctx, fd, name)
 	}
-	if err != unix.EISDIR && err != unix.EPERM {
-		return wrap("remove", name, err)
-	}
-	top, err := openDir(fd, name)
-	if err != nil {
-		return wrap("remove", name, err)
-	}
-	defer top.Close()
-	for range removeRounds {
-		if err = flatten(top); err != nil {
-			break
+	return fileError("remove", name, explain(ignore(err, unix.ENOENT)))
+}
+
+// removeDir empties the directory name again and again, until it is gone, or nothing
+// goes any more.
+func removeDir(ctx context.Context, parent int, name string) error {
+	for fruitless := 0; ; fruitless++ {
+		r := remover{ctx: ctx}
+		if err := r.empty(parent, name, 0); err != nil {
+			return err
 		}
-		if err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err != unix.ENOTEMPTY && err != unix.EEXIST {
-			break
+		err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+		if err != unix.ENOTEMPTY {
+			return err
+		}
+		if r.gone > 0 {
+			fruitless = 0
+		}
+		if fruitless == removeRetries {
+			return cmp.Or(r.failed, err)
 		}
 	}
-	return wrap("remove", name, err)
+}
+
+// timeUp says whether ctx has ended, and how.
+func timeUp(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return ErrTimeout
+	}
+	return context.Cause(ctx)
 }
 
 // openDir opens the directory name in dir for reading, however closed it is.
 func openDir(dir int, name string) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-	}
-	fd, err := unix.Openat2(dir, name, &how)
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY
+	fd, err := openInside(dir, name, flags)
 	if err == unix.EACCES {
 		if err = unlock(dir, name); err == nil {
-			fd, err = unix.Openat2(dir, name, &how)
+			fd, err = openInside(dir, name, flags)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	// The owner may have taken away the right to write: without it nothing goes.
-	if err := unix.Fchmod(fd, 0o700); err != nil && err != unix.EPERM {
-		return nil, errors.Join(err, unix.Close(fd))
-	}
+	// The owner may have taken away the right to write. If that stays so, the
+	// removals in it fail and tell.
+	_ = unix.Fchmod(fd, 0o700)
 	return os.NewFile(uintptr(fd), name), nil
 }
 
 // unlock opens a directory's mode for its owner.
 func unlock(dir int, name string) error {
-	at, err := openBeneath(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	at, err := openInside(dir, name, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(at)
-	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", at), 0o700, 0)
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", at), 0o700)
 }
 
-// flatten empties top: files go, and what is in a directory in it is moved up into
-// top before that directory goes. So no tree is ever deeper than one level here.
-func flatten(top *os.File) error {
-	for {
-		if _, err := top.Seek(0, 0); err != nil {
-			return bare(err)
-		}
-		names, err := top.Readdirnames(4096)
-		if len(names) == 0 {
-			return ignoreEOF(err)
-		}
-		for _, n := range names {
-			if err := removeEntry(top, n); err != nil {
-				return fmt.Errorf("%.80q: %w", n, err)
-			}
-		}
-	}
+// remover goes once through a tree.
+type remover struct {
+	ctx    context.Context
+	top    int   // the tree's first directory
+	gone   int   // what was removed or moved up
+	failed error // the first removal that was refused
 }
 
-// removeEntry removes one entry of top, moving up what is in it.
-func removeEntry(top *os.File, name string) error {
-	fd := int(top.Fd())
-	err := unix.Unlinkat(fd, name, 0)
-	if err == nil || err == unix.ENOENT {
-		return nil
-	}
-	if err != unix.EISDIR && err != unix.EPERM {
-		return err
-	}
-	for range removeRounds {
-		if err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err == nil || err == unix.ENOENT {
-			return nil
-		}
-		if err != unix.ENOTEMPTY && err != unix.EEXIST && err != unix.EACCES {
-			return err
-		}
-		if err = hoist(fd, name); err != nil {
-			return err
-		}
-	}
-	return err
-}
-
-// hoist unlinks the files in the directory name and moves its directories up.
-func hoist(top int, name string) error {
-	dir, err := openDir(top, name)
+// empty removes what is in the directory name, which lies so many levels below top.
+func (r *remover) empty(parent int, name string, level int) error {
+	dir, err := openDir(parent, name)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
 	fd := int(dir.Fd())
+	if level == 0 {
+		r.top = fd
+	}
+	return r.each(dir, func(name string) error {
+		err := remove(fd, name)
+		if err != unix.ENOTEMPTY {
+			return err
+		}
+		if level == maxDepth {
+			return r.lift(fd, name)
+		}
+		if err := r.empty(fd, name, level+1); err != nil {
+			return err
+		}
+		return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+	})
+}
+
+// each calls f for the names in dir and keeps the account: what has changed under
+// its hands is for the next pass, what is refused does not keep the rest.
+func (r *remover) each(dir *os.File, f func(name string) error) error {
 	for {
-		if _, err := dir.Seek(0, 0); err != nil {
-			return bare(err)
-		}
-		names, err := dir.Readdirnames(4096)
-		if len(names) == 0 {
-			return ignoreEOF(err)
-		}
+		names, err := dir.Readdirnames(256)
 		for _, n := range names {
-			err := unix.Unlinkat(fd, n, 0)
-			if err == unix.EISDIR || err == unix.EPERM {
-				if err = unix.Unlinkat(fd, n, unix.AT_REMOVEDIR); err == unix.ENOTEMPTY || err == unix.EEXIST {
-					err = lift(fd, n, top)
-				}
+			switch err := f(n); {
+			case err == nil:
+				r.gone++
+			case r.ctx.Err() != nil:
+				return timeUp(r.ctx)
+			case err != unix.ENOENT && err != unix.ENOTEMPTY && r.failed == nil:
+				r.failed = fmt.Errorf("%s: %w", printable(n), explain(err))
 			}
-			if err != nil && err != unix.ENOENT {
-				return err
-			}
+		}
+		if len(names) == 0 {
+			return ignoreEOF(bare(err))
+		}
+		if err := timeUp(r.ctx); err != nil {
+			return err
 		}
 	}
 }
 
-// lift moves the directory name from dir up into top under a fresh name. To move a
+// remove removes a file or an empty directory.
+func remove(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if err == unix.EISDIR {
+		err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	}
+	if err == unix.EEXIST { // POSIX allows both
+		err = unix.ENOTEMPTY
+	}
+	return err
+}
+
+// lift moves the directory name from dir up into top under a fresh name, for this
+// pass over top or the next: so no path is long and few descriptors are held. To move a
 // directory takes the right to write to it, for its "..".
-func lift(dir int, name string, top int) error {
+func (r *remover) lift(dir int, name string) error {
 	fresh := ".gone-" + randomName()
-	err := unix.Renameat2(dir, name, top, fresh, unix.RENAME_NOREPLACE)
+	err := unix.Renameat2(dir, name, r.top, fresh, unix.RENAME_NOREPLACE)
 	if err == unix.EACCES {
 		if err = unlock(dir, name); err == nil {
-			err = unix.Renameat2(dir, name, top, fresh, unix.RENAME_NOREPLACE)
+			err = unix.Renameat2(dir, name, r.top, fresh, unix.RENAME_NOREPLACE)
 		}
 	}
 	return err
 }
 
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
+func ignore(err, harmless error) error {
+	if err == harmless {
 		return nil
 	}
 	return err
 }
+
+func ignoreEOF(err error) error { return ignore(err, io.EOF) }
 
 func randomName() string {
 	var b [12]byte
