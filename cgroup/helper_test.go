@@ -34,6 +34,15 @@ var helpers = map[string]func(args []string){
 	"forker": forkForEver,
 	"spin":   func([]string) { step("ready"); spin() },
 	"leaderless": func([]string) { // the first thread ends, the process lives
+		second := make(chan struct{})
+		go func() { // a thread for certain: without one the process would end
+			runtime.LockOSThread()
+			close(second)
+			for {
+				_ = unix.Pause()
+			}
+		}()
+		<-second
 		fmt.Println("ready")
 		unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 	},

@@ -94,15 +94,23 @@ func orphans(args []string) {
 	cmd := exec.Command("/bin/sh", "-c", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do (/bin/true &); i=$((i+1)); done`, n))
 	cmd.Stderr = os.Stderr
 	err := cmd.Run()
-	zombies := 0
+	zombies := countZombies()
+	for i := 0; zombies > 0 && i < 100; i++ { // the last ones may be dying at this moment
+		time.Sleep(20 * time.Millisecond)
+		zombies = countZombies()
+	}
+	saw(fmt.Sprintf("%d orphans, %d zombies", n, zombies), err)
+}
+
+func countZombies() (n int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, s := range stats {
 		text, _ := os.ReadFile(s)
 		if strings.Contains(string(text), ") Z ") {
-			zombies++
+			n++
 		}
 	}
-	saw(fmt.Sprintf("%d orphans, %d zombies", n, zombies), err)
+	return n
 }
 
 func leaveIPC(args []string) {

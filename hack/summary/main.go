@@ -61,7 +61,7 @@ func (t *tally) read(name string) error {
 				t.passed++
 			case "FAIL":
 				t.failed++
-				t.failures = append(t.failures, run+" "+m[2])
+				t.failures = append(t.failures, run+" "+m[2]+": "+reasons[m[2]])
 			case "SKIP":
 				t.skipped[run+" "+m[2]] = reasons[m[2]]
 			}
