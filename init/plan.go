@@ -9,8 +9,6 @@ package sbxinit
 import (
 	"encoding/binary"
 	"errors"
-	"strconv"
-	"strings"
 )
 
 // Step is one thing that init does, with plain strings and numbers as arguments.
@@ -27,22 +25,6 @@ type Plan []Step
 // Add appends a step.
 func (p *Plan) Add(op Op, nums []uint64, strs ...string) {
 	*p = append(*p, Step{Op: op, Strs: strs, Nums: nums})
-}
-
-// String is the step as an auditor reads it: its name and its arguments.
-func (s Step) String() string {
-	var b strings.Builder
-	b.WriteString(s.Op.String())
-	for i, v := range s.Strs {
-		if s.Op == OpSeccomp || s.Op == OpExec || s.Op == OpReap {
-			break
-		}
-		if i > 0 || v != "" {
-			b.WriteByte(' ')
-			b.WriteString(strconv.Quote(v))
-		}
-	}
-	return b.String()
 }
 
 // maxPlan bounds a plan: arguments and environment may take 6 MiB in Linux.

@@ -1,5 +1,5 @@
 // This file owns the steps: one table row and one function for each thing that
-// init can do. explain prints the same table.
+// init can do.
 
 package sbxinit
 
@@ -24,7 +24,7 @@ const (
 	OpPropagation     // nums: MS_* flags; the whole tree stops passing mounts to the host
 	OpRoot            // strs: directory; it becomes the container's root
 	OpRootBelow       // the host's "/" and all below becomes read-only before own mounts come
-	OpMount           // nums: see MountNums; strs: source, target, type, options…
+	OpMount           // made by MountStep; strs: source, target, type, options…
 	OpDevice          // nums: bind, mode, dev, uid, gid; strs: path
 	OpSymlink         // strs: target, path
 	OpSysctl          // strs: path below /proc/sys, value
@@ -93,14 +93,6 @@ var table = [opCount]row{
 	OpSeccomp:      {"seccomp", "syscalls", 1, 1, (*state).seccomp},
 	OpExec:         {"exec", "", 2, 1, (*state).exec},
 	OpReap:         {"exec under the reaper", "", 1, 1, (*state).reap},
-}
-
-// String is the step's name.
-func (o Op) String() string {
-	if int(o) < len(table) && table[o].name != "" {
-		return table[o].name
-	}
-	return "unknown step"
 }
 
 // state is what the steps share.

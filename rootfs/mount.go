@@ -6,6 +6,7 @@ package rootfs
 
 import (
 	"path"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -235,7 +236,7 @@ func (r *Root) Device(p string, bind bool, mode uint32, dev uint64, uid, gid int
 		return wrap("check device", p, unix.EEXIST)
 	}
 	// The umask had its say in mknod; chmod through the descriptor's magic link.
-	if err := unix.Fchmodat(unix.AT_FDCWD, "/proc/self/fd/"+itoa(fd), mode&0o7777, 0); err != nil {
+	if err := unix.Fchmodat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), mode&0o7777, 0); err != nil {
 		return wrap("chmod", p, err)
 	}
 	return wrap("chown", p, unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH))

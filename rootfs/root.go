@@ -9,7 +9,6 @@ package rootfs
 import (
 	"io/fs"
 	"path"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -249,5 +248,3 @@ func wrap(op, p string, err error) error {
 	}
 	return &fs.PathError{Op: op, Path: p, Err: err}
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

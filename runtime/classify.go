@@ -42,7 +42,7 @@ func (r *run) result(sp *specs.Spec, err error) *Result {
 	}
 	r.ending(res)
 	res.TimedOut, res.OOM, res.OOMSource = res.Reason == WallClock, res.Reason == OOM, v.oomSource
-	res.LimitsHit = r.limitsHit(res.Reason)
+	res.LimitsHit = r.limitsHit(res)
 	if r.policy.Limits.Sweep {
 		res.Swept = r.leftovers
 	} else if r.leftovers > 0 {
@@ -60,7 +60,7 @@ func (r *run) neverRan(res *Result, err error) {
 	if r.counters.OOMKills > 0 {
 		res.Reason, res.OOM, res.OOMSource = OOM, true, "cgroup"
 		res.Evidence = append(res.Evidence, oomEvidence(r.counters.OOMKills, r.policy))
-		res.LimitsHit = r.limitsHit(OOM)
+		res.LimitsHit = r.limitsHit(res)
 	}
 }
 
@@ -274,23 +274,23 @@ var limitKeys = map[Reason]string{
 }
 
 // limitsHit lists every limit that was reached, the verdict's own first.
-func (r *run) limitsHit(reason Reason) []string {
+func (r *run) limitsHit(res *Result) []string {
 	hit := []string{}
 	add := func(key string, yes bool) {
 		if yes && key != "" && !slices.Contains(hit, key) {
 			hit = append(hit, key)
 		}
 	}
-	add(limitKeys[reason], true)
+	add(limitKeys[res.Reason], true)
 	add(limitKeys[OOM], r.counters.OOMKills > 0)
 	add(limitKeys[Processes], r.counters.PidsMax > 0)
 	add(limitKeys[FileSize], r.fullFile)
 	add("workdir.size", r.room.noBytes)
 	add("workdir.inodes", r.room.noInodes)
-	chars := r.policy.Limits.OutputChars
-	for _, t := range r.taps {
-		add("limits.output-chars", t != nil && chars > 0 && t.capture.stream(chars).OmittedBytes > 0)
-		add("limits.output-held", t != nil && t.capture.total > t.capture.held)
+	l := r.policy.Limits
+	for _, s := range []Stream{res.Stdout, res.Stderr} {
+		add("limits.output-chars", l.OutputChars > 0 && s.OmittedBytes > 0)
+		add("limits.output-held", s.TotalBytes > l.OutputHeld)
 	}
 	return hit
 }

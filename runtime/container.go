@@ -120,10 +120,8 @@ func (c *Container) settle(ch *child, plan *blueprint, group *cgroup.Group, opt 
 			return err
 		}
 	}
-	if group != nil {
-		if err := group.Arm(); err != nil {
-			return unavailableCgroup(err)
-		}
+	if err := arm(group); err != nil {
+		return err
 	}
 	st, ok := readStat(ch.proc.Pid)
 	if !ok {
@@ -181,8 +179,8 @@ func (c *Container) Start() error {
 		return fmt.Errorf("reach the container's init: %w", err)
 	}
 	defer conn.Close()
-	ch := &child{channel: conn, proc: &os.Process{Pid: c.record.Pid}}
-	if _, err := ch.release(false); err != nil {
+	ch := &child{channel: conn}
+	if err := ch.release(false); err != nil {
 		return explain(err)
 	}
 	c.record.Status = specs.StateRunning

@@ -26,10 +26,10 @@ type ExecOptions struct {
 	Keep          []*os.File
 }
 
-// joined lists the namespaces in the order of joining: the user namespace first,
+// joinOrder lists the namespaces in the order of joining: the user namespace first,
 // because it gives the right to join the others, the mount namespace last, because
 // it takes the host's files out of sight.
-var joined = []string{"user", "ipc", "uts", "net", "cgroup", "pid", "mnt"}
+var joinOrder = []string{"user", "ipc", "uts", "net", "cgroup", "pid", "mnt"}
 
 // Exec runs a process in the container's namespaces and group, under its system
 // call filter. It returns the exit code, 128 + signal for a signal; with Detach it
@@ -120,7 +120,7 @@ func (c *Container) join(b *blueprint, opt ExecOptions) (*child, error) {
 // namespacesOf opens the namespaces of pid that are not sbxrun's own. root says
 // whether a user namespace is among them.
 func namespacesOf(pid int) (files []*os.File, root bool, err error) {
-	for _, name := range joined {
+	for _, name := range joinOrder {
 		f, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "ns", name))
 		if err != nil {
 			return files, root, fmt.Errorf("open the container's namespaces: %w", err)
@@ -167,8 +167,7 @@ func (c *Container) settleExec(ch *child, plan *blueprint, opt ExecOptions) erro
 			return fmt.Errorf("write the pid file: %w", err)
 		}
 	}
-	_, err := ch.release(false)
-	return err
+	return ch.release(false)
 }
 
 // wait waits for the program, passing signals on, and its terminal when it has one.

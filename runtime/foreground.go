@@ -49,13 +49,10 @@ func (c *child) run(plan *blueprint, group *cgroup.Group) error {
 	if err := c.prepare(plan.plan); err != nil {
 		return err
 	}
-	if group != nil {
-		if err := group.Arm(); err != nil {
-			return unavailableCgroup(err)
-		}
+	if err := arm(group); err != nil {
+		return err
 	}
-	_, err := c.release(plan.reaped)
-	return err
+	return c.release(plan.reaped)
 }
 
 // groupFor makes the container's group. An ordinary user without a delegated one

@@ -26,8 +26,7 @@ import (
 type child struct {
 	proc    *os.Process
 	channel *net.UnixConn
-	group   *cgroup.Group // nil without one
-	hand    *os.File      // what init handed over: its working directory or terminal, nil without
+	hand    *os.File // what init handed over: its working directory or terminal, nil without
 }
 
 // stdio are the descriptors that the program gets as 0, 1 and 2.
@@ -40,9 +39,9 @@ type more struct {
 	keep  []*os.File
 }
 
-// clone starts an init in the blueprint's namespaces, born in its group. It waits
-// for its plan.
-func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (*child, error) {
+// start makes an init in the blueprint's namespaces, born in its group. It waits for
+// its plan.
+func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (_ *child, err error) {
 	if err := b.showGroup(group); err != nil {
 		return nil, err
 	}
@@ -51,22 +50,23 @@ func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (*child, e
 		return nil, err
 	}
 	defer theirs.Close()
-	c := &child{channel: ours, group: group}
+	defer func() {
+		if err != nil {
+			ours.Close()
+		}
+	}()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
-		c.channel.Close()
 		return nil, err
 	}
 	defer null.Close()
 	kill, reaper := null, null
 	if b.reaped {
 		if reaper, err = reaperImage(); err != nil {
-			c.channel.Close()
 			return nil, err
 		}
 		if group != nil {
 			if f, err := group.KillFile(); err != nil {
-				c.channel.Close()
 				return nil, fmt.Errorf("open cgroup.kill: %w", err)
 			} else if f != nil {
 				defer f.Close()
@@ -78,11 +78,11 @@ func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (*child, e
 		extra.start = null
 	}
 	files := append([]*os.File{io3[0], io3[1], io3[2], theirs, kill, reaper, extra.start}, extra.keep...)
-	if c.proc, err = b.spawn(group, files); err != nil {
-		c.channel.Close()
+	proc, err := b.spawn(group, files)
+	if err != nil {
 		return nil, b.explainStart(err)
 	}
-	return c, nil
+	return &child{proc: proc, channel: ours}, nil
 }
 
 // spawn makes the init process, with files as its descriptors from 0 on.
@@ -121,7 +121,7 @@ func (b *blueprint) spawn(group *cgroup.Group, files []*os.File) (proc *os.Proce
 func (b *blueprint) spawnJoined(group *cgroup.Group, image *os.File, files []*os.File) (*os.Process, error) {
 	var namespaces []*os.File
 	defer func() { closeAll(namespaces) }()
-	for _, name := range joined { // in the order in which they can be joined
+	for _, name := range joinOrder {
 		for _, ns := range b.joins {
 			if procName(ns.Type) != name {
 				continue
@@ -248,23 +248,33 @@ func (c *child) takeHand(oob []byte) error {
 	return nil
 }
 
-// release lets init go on and waits until the program runs. Under the reaper
-// it returns the program's pid as its namespace sees it.
-func (c *child) release(reaped bool) (pid int, err error) {
+// arm sets the group's process limit, now that init stands at its barrier.
+func arm(group *cgroup.Group) error {
+	if group == nil {
+		return nil
+	}
+	if err := group.Arm(); err != nil {
+		return unavailableCgroup(err)
+	}
+	return nil
+}
+
+// release lets init go on and waits until the program runs.
+func (c *child) release(reaped bool) error {
 	if _, err := c.channel.Write(sbxinit.Go()); err != nil && !errors.Is(err, unix.EPIPE) {
-		return 0, fmt.Errorf("let init go on: %w", err)
+		return fmt.Errorf("let init go on: %w", err)
 	}
 	var kind [1]byte
 	switch _, err := io.ReadFull(c.channel, kind[:]); {
 	case err == io.EOF && !reaped:
-		return c.proc.Pid, nil
+		return nil
 	case err != nil:
-		return 0, c.died("before the program ran", err)
+		return c.died("before the program ran", err)
 	case kind[0] != sbxinit.FrameStarted:
-		return 0, c.failure(kind[0])
+		return c.failure(kind[0])
 	}
-	n, err := c.int32()
-	return int(n), err
+	_, err := c.int32() // the pid, as the run's own namespace counts
+	return err
 }
 
 // failure reads the rest of a message that says what went wrong.

@@ -150,13 +150,11 @@ func (r *run) start() (err error) {
 	if err = r.files(r.opt.Put); err != nil {
 		return err
 	}
-	if r.group != nil {
-		if err = r.group.Arm(); err != nil {
-			return unavailableCgroup(err)
-		}
+	if err = arm(r.group); err != nil {
+		return err
 	}
 	r.monitor = newMonitor(r.child.proc.Pid, r.policy, r.group)
-	if _, err = r.child.release(true); err != nil {
+	if err = r.child.release(true); err != nil {
 		return explainExec(explain(err), r.plan)
 	}
 	r.started = time.Now()
