@@ -19,9 +19,14 @@ import (
 
 // litter makes files and directories in a directory until it is gone.
 func litter(args []string) {
+	// From inside: by its path the directory would be made anew when it is gone.
+	if err := os.Chdir(args[0]); err != nil {
+		fmt.Println(err)
+		return
+	}
 	fmt.Println("ready")
 	for i := 0; ; i++ {
-		name := fmt.Sprintf("%s/%d", args[0], i)
+		name := fmt.Sprint(i)
 		if err := os.MkdirAll(name+"d/e", 0o700); err != nil || os.WriteFile(name, nil, 0o600) != nil {
 			if _, err := os.Lstat(args[0]); err != nil {
 				return

@@ -21,7 +21,7 @@ import (
 
 // slow gives limits with room for a busy machine where the limit under test is
 // another one.
-var slow = []string{"--wall", "30s", "--cpu", "20s"}
+var slow = []string{"--wall", "300s", "--cpu", "200s"}
 
 func TestLimitsStopAndSayWhy(t *testing.T) {
 	needRoot(t)
