@@ -4,6 +4,7 @@
 //	supervisor                         init (fd 3)
 //	    │── plan ───────────────────────▶│  after init was placed in its cgroup
 //	    │                                │  steps up to OpReady
+//	    │◀── 'H' ────────────────────────│  OpHooks, in a plan with such hooks: waits for 'G'
 //	    │◀── 'R' (+ workdir fd) ─────────│
 //	    │  arms pids.max, puts files     │  blocked in read
 //	    │── 'G' ────────────────────────▶│
@@ -40,6 +41,7 @@ var channel = ChannelFD
 // Frames that init sends; the reaper's are FrameStarted and following.
 const (
 	FrameReady = 'R'
+	FrameHooks = 'H'
 	FrameError = 'E'
 	frameGo    = 'G'
 )

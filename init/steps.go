@@ -32,6 +32,8 @@ const (
 	OpMask            // nums: discard; strs: path
 	OpWorkdir         // strs: path; its descriptor goes to the supervisor
 	OpRootReadonly    // the container's root becomes read-only
+	OpHooks           // the runtime calls the hooks of its own namespaces
+	OpHook            // nums: argc, timeout in ms; strs: state, path, arguments, environment
 	OpPivot           // pivot_root into the container's root
 	OpHostname        // strs: name
 	OpDomainname      // strs: name
@@ -75,6 +77,8 @@ var table = [opCount]row{
 	OpMask:         {"mask", "filesystem", 1, 1, (*state).mask},
 	OpWorkdir:      {"working directory", "workdir", 0, 1, (*state).workdir},
 	OpRootReadonly: {"read-only root", "filesystem", 0, 0, (*state).readonlyRoot},
+	OpHooks:        {"runtime hooks", "", 0, 0, (*state).awaitHooks},
+	OpHook:         {"hook", "", 2, 2, (*state).hook},
 	OpPivot:        {"pivot_root", "filesystem", 0, 0, (*state).pivot},
 	OpHostname:     {"hostname", "processes", 0, 1, (*state).hostname},
 	OpDomainname:   {"domainname", "processes", 0, 1, (*state).domainname},
@@ -120,7 +124,7 @@ func failure(step Step, err error) *Failure {
 		f.Op, f.Path = at.Op+" "+at.Path+" for", step.Strs[1]
 	case errors.As(err, &at):
 		f.Op, f.Path = at.Op, at.Path
-	case len(step.Strs) > 0 && step.Op != OpSeccomp:
+	case len(step.Strs) > 0 && step.Op != OpSeccomp && step.Op != OpHook:
 		f.Path = step.Strs[0]
 	}
 	if !errors.As(err, &f.Errno) {
@@ -169,7 +173,13 @@ func (s *state) openRoot(st Step) (err error) {
 }
 
 func (s *state) readonlyRoot(Step) error { return s.root.Readonly() }
-func (s *state) pivot(Step) error        { return s.root.Pivot() }
+
+// pivot leaves the host's tree; there is no root to speak of afterwards.
+func (s *state) pivot(Step) error {
+	root := s.root
+	s.root = nil
+	return root.Pivot()
+}
 
 // mountNums is the count of numbers of an OpMount step.
 const mountNums = 8

@@ -210,6 +210,9 @@ func (r *Root) WriteProc(p, value string) error {
 	return nil
 }
 
+// Chdir makes the root the working directory.
+func (r *Root) Chdir() error { return wrap("fchdir", "root", unix.Fchdir(r.fd)) }
+
 // Pivot makes the root the process's root and lets go of the old one. With the
 // host's "/" as root there is nothing to pivot to.
 func (r *Root) Pivot() error {

@@ -18,16 +18,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sbxrun/sbxrun/cgroup"
-	sbxinit "github.com/sbxrun/sbxrun/init"
 	"github.com/sbxrun/sbxrun/spec"
 )
 
-// CreateOptions are the flags of "create".
+// CreateOptions are the flags of "create", "run" has them too.
 type CreateOptions struct {
 	ID, Bundle    string
 	PidFile       string     // gets the pid of the container's first process
 	ConsoleSocket string     // gets the terminal's master when the config wants one
+	OldKeyring    bool       // stay in the caller's session keyring
 	Keep          []*os.File // become the program's descriptors 3, 4, …
+}
+
+// RunOptions are the flags of "run".
+type RunOptions struct {
+	CreateOptions
+	Detach bool // return when the program runs
+	Leave  bool // leave the container there when the program has ended
 }
 
 // errSupervised refuses what would leave a policy's annotations without force.
@@ -35,49 +42,93 @@ var errSupervised = errors.New("the config was compiled from a policy, which nee
 
 // Create makes a container: everything is in place, its first process waits for
 // Start. After an error nothing is left. The caller closes the container.
-func (s *Store) Create(sp *specs.Spec, opt CreateOptions) (_ *Container, err error) {
-	if opt.ID == "" {
-		return nil, fmt.Errorf("%w: it is empty", ErrID)
-	}
-	if _, err := checkID(opt.ID); err != nil {
-		return nil, err
-	}
-	if spec.IsCompiled(sp) {
-		return nil, errSupervised
-	}
+func (s *Store) Create(sp *specs.Spec, opt CreateOptions) (*Container, error) {
 	if sp.Process != nil && sp.Process.Terminal && opt.ConsoleSocket == "" {
 		return nil, errNoConsoleSocket
 	}
-	plan := &blueprint{spec: sp, waits: true, kept: len(opt.Keep)}
-	if err := plan.draw(opt.Bundle); err != nil {
-		return nil, err
+	if opt.ID == "" {
+		return nil, fmt.Errorf("%w: it is empty", ErrID)
 	}
-	c, err := s.reserve(opt.ID)
+	c, ch, err := s.launch(sp, opt, true)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.build(plan, sp, opt); err != nil {
-		err = errors.Join(err, c.forget())
-		c.Close()
-		return nil, err
-	}
+	ch.close()
 	return c, nil
+}
+
+// Run creates a container, starts it, waits for its program's end and removes it
+// again. It returns the program's exit code, 128 + signal when a signal ended it.
+// Signals that sbxrun gets meanwhile go on to the program.
+func (s *Store) Run(sp *specs.Spec, opt RunOptions) (code int, err error) {
+	if sp.Process != nil && sp.Process.Terminal && opt.Detach && opt.ConsoleSocket == "" {
+		return 0, errNoConsoleSocket
+	}
+	if opt.ID, err = checkID(opt.ID); err != nil {
+		return 0, err
+	}
+	c, ch, err := s.launch(sp, opt.CreateOptions, false)
+	if err != nil {
+		return 0, err
+	}
+	defer ch.close()
+	if err := ch.started(false); err != nil {
+		ch.abandon()
+		return 0, errors.Join(explain(err), c.Delete(true), c.Close())
+	}
+	err = errors.Join(c.running(), c.Close()) // others may pause, kill or delete meanwhile
+	if opt.Detach || err != nil {
+		return 0, err
+	}
+	code, err = ch.wait(sp.Process.Terminal && opt.ConsoleSocket == "")
+	if err != nil || opt.Leave {
+		return code, err
+	}
+	again, err := s.Load(opt.ID)
+	if errors.Is(err, ErrNotExist) {
+		return code, nil // somebody deleted it
+	}
+	if err != nil {
+		return code, err
+	}
+	return code, errors.Join(again.Delete(true), again.Close())
+}
+
+// launch makes the container's directory, group and init, which has leave to pass
+// its barrier and, if it waits, to wait for Start.
+func (s *Store) launch(sp *specs.Spec, opt CreateOptions, waits bool) (*Container, *child, error) {
+	if _, err := checkID(opt.ID); err != nil {
+		return nil, nil, err
+	}
+	if spec.IsCompiled(sp) {
+		return nil, nil, errSupervised
+	}
+	plan := &blueprint{spec: sp, waits: waits, keyring: !opt.OldKeyring, kept: len(opt.Keep)}
+	if err := plan.draw(opt.Bundle); err != nil {
+		return nil, nil, err
+	}
+	c, err := s.reserve(opt.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	ch, err := c.build(plan, opt)
+	if err != nil {
+		return nil, nil, errors.Join(err, c.forget(), c.Close())
+	}
+	return c, ch, nil
 }
 
 // build makes the group and init, and writes down what there is before init gets
 // leave to go on: a crash in between leaves something that Delete can remove.
-func (c *Container) build(plan *blueprint, sp *specs.Spec, opt CreateOptions) (err error) {
-	root := sp.Root.Path
-	if !filepath.IsAbs(root) {
-		root = filepath.Join(opt.Bundle, root)
-	}
+func (c *Container) build(plan *blueprint, opt CreateOptions) (_ *child, err error) {
+	sp := plan.spec
 	c.record = record{
 		State:  specs.State{Version: specs.Version, ID: opt.ID, Status: specs.StateCreating, Bundle: opt.Bundle, Annotations: sp.Annotations},
-		Rootfs: root, Created: time.Now().UTC(), Boot: bootID(), Config: sp,
+		Rootfs: rootOf(sp, opt.Bundle), Created: time.Now().UTC(), Boot: bootID(), Config: sp,
 	}
 	group, err := groupFor(sp, opt.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if group != nil {
 		defer group.Close()
@@ -91,31 +142,50 @@ func (c *Container) build(plan *blueprint, sp *specs.Spec, opt CreateOptions) (e
 		return err
 	}
 	if err := c.save(); err != nil {
-		return undo(err)
+		return nil, undo(err)
 	}
-	listener, err := c.listen()
-	if err != nil {
-		return undo(err)
+	var extra more
+	if extra.keep = opt.Keep; plan.waits {
+		if extra.start, err = c.listen(); err != nil {
+			return nil, undo(err)
+		}
+		defer extra.start.Close()
 	}
-	defer listener.Close()
-	ch, err := plan.start(group, stdio{os.Stdin, os.Stdout, os.Stderr}, more{start: listener, keep: opt.Keep})
+	ch, err := plan.start(group, stdio{os.Stdin, os.Stdout, os.Stderr}, extra)
 	if err != nil {
-		return undo(err)
+		return nil, undo(err)
 	}
 	if err := c.settle(ch, plan, group, opt); err != nil {
 		ch.abandon()
-		return undo(explain(err))
+		err = undo(explain(err))
+		c.record.Pid = 0
+		warnHooks(sp, "poststop", c.hookState(specs.StateStopped), c.store.warn)
+		return nil, err
 	}
-	ch.close()
-	return nil
+	return ch, nil
 }
 
-// settle takes a started init to the point where it waits for Start.
+// settle takes a started init past its barrier.
 func (c *Container) settle(ch *child, plan *blueprint, group *cgroup.Group, opt CreateOptions) error {
-	if err := ch.prepare(plan.plan); err != nil {
+	st, ok := readStat(ch.proc.Pid)
+	if !ok {
+		return errInitDied
+	}
+	c.record.Pid, c.record.StartTime = ch.proc.Pid, st.start
+	if err := plan.tellHooks(c.hookState("")); err != nil {
 		return err
 	}
-	if ch.hand != nil {
+	callHooks := func() error {
+		// Whoever asks for the state meanwhile, a hook perhaps, sees this.
+		if err := c.save(); err != nil {
+			return err
+		}
+		return createHooks(plan.spec, c.hookState(specs.StateCreating))
+	}
+	if err := ch.prepare(plan.plan, callHooks); err != nil {
+		return err
+	}
+	if ch.hand != nil && opt.ConsoleSocket != "" {
 		if err := sendTerminal(opt.ConsoleSocket, ch.hand); err != nil {
 			return err
 		}
@@ -123,11 +193,7 @@ func (c *Container) settle(ch *child, plan *blueprint, group *cgroup.Group, opt 
 	if err := arm(group); err != nil {
 		return err
 	}
-	st, ok := readStat(ch.proc.Pid)
-	if !ok {
-		return errInitDied
-	}
-	c.record.Pid, c.record.StartTime, c.record.Status = ch.proc.Pid, st.start, specs.StateCreated
+	c.record.Status = specs.StateCreated
 	if err := c.save(); err != nil {
 		return err
 	}
@@ -136,10 +202,23 @@ func (c *Container) settle(ch *child, plan *blueprint, group *cgroup.Group, opt 
 			return fmt.Errorf("write the pid file: %w", err)
 		}
 	}
-	if _, err := ch.channel.Write(sbxinit.Go()); err != nil {
-		return fmt.Errorf("let init wait for start: %w", err)
+	return ch.goOn()
+}
+
+// hookState is what hooks get to read.
+func (c *Container) hookState(status specs.ContainerState) specs.State {
+	st := c.record.State
+	st.Status = status
+	return st
+}
+
+// rootOf is the absolute path of the config's root.
+func rootOf(sp *specs.Spec, bundle string) string {
+	root := sp.Root.Path
+	if !filepath.IsAbs(root) {
+		root = filepath.Join(bundle, root)
 	}
-	return nil
+	return filepath.Clean(root)
 }
 
 // startAddress names the start socket through the container's open directory: a
@@ -183,8 +262,18 @@ func (c *Container) Start() error {
 	if err := ch.release(false); err != nil {
 		return explain(err)
 	}
+	if err := os.Remove(filepath.Join(c.dir, startSock)); err != nil {
+		return fmt.Errorf("remove the start socket: %w", err)
+	}
+	return c.running()
+}
+
+// running writes down that the program runs, and lets hooks know.
+func (c *Container) running() error {
 	c.record.Status = specs.StateRunning
-	return errors.Join(os.Remove(filepath.Join(c.dir, startSock)), c.save())
+	err := c.save()
+	warnHooks(c.record.Config, "poststart", c.hookState(specs.StateRunning), c.store.warn)
+	return err
 }
 
 // errNotRunning is what engines look for when they kill what is gone already.
@@ -235,7 +324,7 @@ func (c *Container) killAll(sig unix.Signal) error {
 func (c *Container) Delete(force bool) error {
 	switch status := c.Status(); {
 	case status == specs.StateStopped:
-	case status == specs.StateCreated || force:
+	case status == specs.StateCreated || status == specs.StateCreating || force: // who was creating it is gone, the lock is ours
 		if err := c.Kill(unix.SIGKILL, false); err != nil && !errors.Is(err, errNotRunning) && !errors.Is(err, unix.ESRCH) {
 			return err
 		}
@@ -249,7 +338,14 @@ func (c *Container) Delete(force bool) error {
 	} else if err := c.awaitEnd(); err != nil {
 		return err
 	}
-	return c.forget()
+	c.record.Pid = 0
+	if err := c.forget(); err != nil {
+		return err
+	}
+	if c.record.Config != nil {
+		warnHooks(c.record.Config, "poststop", c.hookState(specs.StateStopped), c.store.warn)
+	}
+	return nil
 }
 
 // awaitEnd waits until the killed first process is gone; without a group nothing

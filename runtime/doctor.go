@@ -112,7 +112,7 @@ func tryPlan(steps func(*sbxinit.Plan)) error {
 		return err
 	}
 	defer c.abandon()
-	return c.prepare(b.plan)
+	return c.prepare(b.plan, nil)
 }
 
 func procOnly(p *sbxinit.Plan) {

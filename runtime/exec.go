@@ -64,7 +64,7 @@ func (c *Container) Exec(opt ExecOptions) (int, error) {
 // execPlan is what the new process's init does: no namespace or mount, all the rest.
 func (c *Container) execPlan(opt ExecOptions) (*blueprint, error) {
 	sp := *c.record.Config
-	sp.Process = opt.Process
+	sp.Process, sp.Hooks = opt.Process, nil
 	if len(sp.Process.Args) == 0 {
 		return nil, errors.New("process.args: missing")
 	}
@@ -154,7 +154,7 @@ func (c *Container) settleExec(ch *child, plan *blueprint, opt ExecOptions) erro
 			return err
 		}
 	}
-	if err := ch.prepare(plan.plan); err != nil {
+	if err := ch.prepare(plan.plan, nil); err != nil {
 		return err
 	}
 	if ch.hand != nil && opt.ConsoleSocket != "" {

@@ -1,10 +1,9 @@
-// This file owns running a bundle without a policy in the foreground, as runc
-// does: the program is the container's first process and has sbxrun's stdio.
+// This file owns what a container without a policy needs: its group, and signals
+// passed on to it while sbxrun waits for it.
 
 package runtime
 
 import (
-	"errors"
 	"os"
 	"os/signal"
 
@@ -13,47 +12,6 @@ import (
 
 	"github.com/sbxrun/sbxrun/cgroup"
 )
-
-// Foreground runs the bundle's program and returns its exit code, 128 + signal
-// when a signal ended it. Signals that sbxrun gets go on to the program.
-func Foreground(sp *specs.Spec, opt Options) (code int, err error) {
-	id, err := checkID(opt.ID)
-	if err != nil {
-		return 0, err
-	}
-	plan, err := draw(sp, nil, opt.Bundle)
-	if err != nil {
-		return 0, err
-	}
-	group, err := groupFor(sp, id)
-	if err != nil {
-		return 0, err
-	}
-	if group != nil {
-		defer func() { err = errors.Join(err, group.Kill(), group.Delete()) }()
-	}
-	c, err := plan.start(group, stdio{os.Stdin, os.Stdout, os.Stderr}, more{})
-	if err != nil {
-		return 0, err
-	}
-	defer c.close()
-	if err := c.run(plan, group); err != nil {
-		c.abandon()
-		return 0, explain(err)
-	}
-	return c.wait(sp.Process.Terminal)
-}
-
-// run takes a started init up to its execve.
-func (c *child) run(plan *blueprint, group *cgroup.Group) error {
-	if err := c.prepare(plan.plan); err != nil {
-		return err
-	}
-	if err := arm(group); err != nil {
-		return err
-	}
-	return c.release(plan.reaped)
-}
 
 // groupFor makes the container's group. An ordinary user without a delegated one
 // goes without, as with runc, as long as the config asks for no limit.

@@ -210,23 +210,42 @@ func socketpair() (*net.UnixConn, *os.File, error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-// prepare sends the plan and waits until init stands at its barrier.
-func (c *child) prepare(plan sbxinit.Plan) error {
+// prepare sends the plan and waits until init stands at its barrier. On the way
+// there a plan with hooks lets hooks be called.
+func (c *child) prepare(plan sbxinit.Plan, hooks func() error) error {
 	if _, err := c.channel.Write(plan.Encode()); err != nil && !errors.Is(err, unix.EPIPE) {
 		return fmt.Errorf("send the plan to init: %w", err)
 	}
-	kind, oob := [1]byte{}, make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := c.channel.ReadMsgUnix(kind[:], oob)
-	if n == 0 || err != nil {
-		return c.died("before it was ready", err)
+	for {
+		kind, oob := [1]byte{}, make([]byte, unix.CmsgSpace(4))
+		n, oobn, _, _, err := c.channel.ReadMsgUnix(kind[:], oob)
+		if n == 0 || err != nil {
+			return c.died("before it was ready", err)
+		}
+		if err := c.takeHand(oob[:oobn]); err != nil {
+			return err
+		}
+		switch {
+		case kind[0] == sbxinit.FrameReady:
+			return nil
+		case kind[0] != sbxinit.FrameHooks || hooks == nil:
+			return c.failure(kind[0])
+		}
+		if err := hooks(); err != nil {
+			return err
+		}
+		if err := c.goOn(); err != nil {
+			return err
+		}
 	}
-	if err := c.takeHand(oob[:oobn]); err != nil {
-		return err
+}
+
+// goOn lets an init that waits go on. One that is gone shows in the next read.
+func (c *child) goOn() error {
+	if _, err := c.channel.Write(sbxinit.Go()); err != nil && !errors.Is(err, unix.EPIPE) {
+		return fmt.Errorf("let init go on: %w", err)
 	}
-	if kind[0] == sbxinit.FrameReady {
-		return nil
-	}
-	return c.failure(kind[0])
+	return nil
 }
 
 // takeHand takes the descriptor that came with a message.
@@ -259,11 +278,16 @@ func arm(group *cgroup.Group) error {
 	return nil
 }
 
-// release lets init go on and waits until the program runs.
+// release lets init go on to the program.
 func (c *child) release(reaped bool) error {
-	if _, err := c.channel.Write(sbxinit.Go()); err != nil && !errors.Is(err, unix.EPIPE) {
-		return fmt.Errorf("let init go on: %w", err)
+	if err := c.goOn(); err != nil {
+		return err
 	}
+	return c.started(reaped)
+}
+
+// started waits until the program runs.
+func (c *child) started(reaped bool) error {
 	var kind [1]byte
 	switch _, err := io.ReadFull(c.channel, kind[:]); {
 	case err == io.EOF && !reaped:

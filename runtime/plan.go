@@ -6,7 +6,6 @@ package runtime
 import (
 	"fmt"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,18 +19,20 @@ import (
 
 // blueprint is everything that a launch needs, made from config.json alone.
 type blueprint struct {
-	plan   sbxinit.Plan
-	clone  uintptr                // CLONE_NEW* flags of namespaces to make
-	joined uintptr                // and of those to join
-	joins  []specs.LinuxNamespace // the latter, by path
-	spec   *specs.Spec
-	policy *spec.Policy // nil for a config that no policy was compiled to
-	inside bool         // the working directory is made inside the container (OpWorkdir)
-	reaped bool         // the program runs under the reaper
-	waits  bool         // init waits for "start" (OpAwait)
-	kept   int          // descriptors beyond 2 that the program gets
+	plan    sbxinit.Plan
+	clone   uintptr                // CLONE_NEW* flags of namespaces to make
+	joined  uintptr                // and of those to join
+	joins   []specs.LinuxNamespace // the latter, by path
+	spec    *specs.Spec
+	policy  *spec.Policy // nil for a config that no policy was compiled to
+	inside  bool         // the working directory is made inside the container (OpWorkdir)
+	reaped  bool         // the program runs under the reaper
+	keyring bool         // a session keyring of its own, whatever the policy says
+	waits   bool         // init waits for "start" (OpAwait)
+	kept    int          // descriptors beyond 2 that the program gets
 	// groupMounts show the container its group; they need to know where that is.
 	groupMounts []groupMount
+	hookPlaces  []hookPlace
 	seccomp     bool
 	cgroupNS    bool
 }
@@ -106,7 +107,7 @@ func (b *blueprint) namespaces(string) error {
 	if b.cgroupNS {
 		b.plan.Add(sbxinit.OpCgroupNS, nil)
 	}
-	if b.policy != nil && b.policy.Processes.Isolate {
+	if b.keyring || b.policy != nil && b.policy.Processes.Isolate {
 		b.plan.Add(sbxinit.OpKeyring, nil)
 	}
 	return nil
@@ -114,12 +115,9 @@ func (b *blueprint) namespaces(string) error {
 
 func (b *blueprint) filesystem(bundle string) error {
 	sp := b.spec
-	root := sp.Root.Path
-	if !filepath.IsAbs(root) {
-		root = filepath.Join(bundle, root)
-	}
-	root = filepath.Clean(root)
+	root := rootOf(sp, bundle)
 	if !b.has(unix.CLONE_NEWNS) {
+		b.createHooks()
 		return b.withoutMountNamespace(root)
 	}
 	propagation, err := rootPropagation(sp.Linux.RootfsPropagation)
@@ -156,6 +154,7 @@ func (b *blueprint) filesystem(bundle string) error {
 	if sp.Root.Readonly && root != "/" {
 		b.plan.Add(sbxinit.OpRootReadonly, nil)
 	}
+	b.createHooks()
 	b.plan.Add(sbxinit.OpPivot, nil)
 	return nil
 }
@@ -297,6 +296,7 @@ func (b *blueprint) process(string) error {
 			b.plan = append(b.plan, *filter)
 		}
 	}
+	b.insideHooks("startContainer", specs.StateCreated)
 	op := sbxinit.OpExec
 	if b.reaped {
 		op = sbxinit.OpReap
@@ -390,7 +390,6 @@ func refuse(sp *specs.Spec) error {
 		{"process.scheduler", p.Scheduler != nil},
 		{"process.ioPriority", p.IOPriority != nil},
 		{"process.execCPUAffinity", p.ExecCPUAffinity != nil},
-		{"hooks", sp.Hooks != nil},
 		{"linux.mountLabel", l.MountLabel != ""},
 		{"linux.intelRdt", l.IntelRdt != nil},
 		{"linux.memoryPolicy", l.MemoryPolicy != nil},
@@ -404,6 +403,9 @@ func refuse(sp *specs.Spec) error {
 		if u.used {
 			return fmt.Errorf("%s: not supported", u.field)
 		}
+	}
+	if err := checkHooks(sp); err != nil {
+		return err
 	}
 	return noNUL(sp)
 }

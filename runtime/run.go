@@ -144,7 +144,7 @@ func (r *run) start() (err error) {
 	if r.child, err = r.plan.start(r.group, io3, more{}); err != nil {
 		return err
 	}
-	if err = r.child.prepare(r.plan.plan); err != nil {
+	if err = r.child.prepare(r.plan.plan, nil); err != nil {
 		return explain(err)
 	}
 	if err = r.files(r.opt.Put); err != nil {

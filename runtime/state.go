@@ -26,7 +26,10 @@ var (
 )
 
 // Store is the directory of all containers of a user.
-type Store struct{ root string }
+type Store struct {
+	root string
+	warn func(error)
+}
 
 // DefaultRoot is /run/sbxrun for root and below XDG_RUNTIME_DIR for others.
 func DefaultRoot() string {
@@ -40,8 +43,9 @@ func DefaultRoot() string {
 }
 
 // OpenStore opens the store in root, "" being the default. The directory is made
-// when the first container is.
-func OpenStore(root string) (*Store, error) {
+// when the first container is. warn gets what goes wrong without undoing anything:
+// hooks that fail once the container runs, or is gone.
+func OpenStore(root string, warn func(error)) (*Store, error) {
 	if root == "" {
 		root = DefaultRoot()
 	}
@@ -57,7 +61,7 @@ func OpenStore(root string) (*Store, error) {
 			return nil, fmt.Errorf("the state directory %s belongs to user %d", root, raw.Uid)
 		}
 	}
-	return &Store{root: root}, nil
+	return &Store{root: root, warn: warn}, nil
 }
 
 // record is state.json.
@@ -102,21 +106,40 @@ func (s *Store) reserve(id string) (*Container, error) {
 
 // Load reads the container id and locks it until Close.
 func (s *Store) Load(id string) (*Container, error) {
-	if _, err := checkID(id); err != nil || id == "" {
-		return nil, fmt.Errorf("%w: %.40q", ErrID, id)
+	c, err := s.find(id)
+	if err != nil {
+		return nil, err
 	}
-	c := &Container{store: s, dir: filepath.Join(s.root, id)}
-	if err := c.acquire(); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("container %q %w", id, ErrNotExist)
-		}
+	if err := c.acquire(); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("container %q %w", id, ErrNotExist)
+	} else if err != nil {
 		return nil, err
 	}
 	if err := c.read(); err != nil {
-		c.Close()
-		return nil, err
+		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// Look reads the container id for a look at it: without the lock, which a hook's
+// caller may hold. Nothing may be done to such a container.
+func (s *Store) Look(id string) (*Container, error) {
+	c, err := s.find(id)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(c.dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("container %q %w", id, ErrNotExist)
+	}
+	return c, c.read()
+}
+
+// find gives the container id, which may not be there.
+func (s *Store) find(id string) (*Container, error) {
+	if _, err := checkID(id); err != nil || id == "" {
+		return nil, fmt.Errorf("%w: %.40q", ErrID, id)
+	}
+	return &Container{store: s, dir: filepath.Join(s.root, id)}, nil
 }
 
 // read takes in state.json. One that is missing or torn is that of a container
@@ -186,7 +209,14 @@ func (c *Container) acquire() error {
 }
 
 // Close lets go of the container.
-func (c *Container) Close() { c.lock.Close() }
+func (c *Container) Close() error {
+	if c.lock == nil {
+		return nil
+	}
+	lock := c.lock
+	c.lock = nil
+	return lock.Close()
+}
 
 // forget removes the container's directory.
 func (c *Container) forget() error { return os.RemoveAll(c.dir) }

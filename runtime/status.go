@@ -51,6 +51,9 @@ func (c *Container) Status() specs.ContainerState {
 		return specs.StateStopped
 	}
 	unix.Close(fd)
+	if c.record.Status == specs.StateCreating {
+		return specs.StateCreating
+	}
 	if c.waiting() {
 		return specs.StateCreated
 	}

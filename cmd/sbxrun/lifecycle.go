@@ -37,7 +37,7 @@ var createCommand = &cli.Command{
 	Name: "create", Usage: "create a container that waits for start", ArgsUsage: "ID",
 	Flags: append(launchFlags(), bundleFlag,
 		&cli.BoolFlag{Name: "no-pivot", Usage: "refused: there is pivot_root always"},
-		&cli.BoolFlag{Name: "no-new-keyring", Usage: "no effect: no keyring is made"}),
+		&cli.BoolFlag{Name: "no-new-keyring", Usage: "stay in the caller's session keyring"}),
 	Action: func(c *cli.Context) error {
 		if c.Bool("no-pivot") {
 			return fmt.Errorf("--no-pivot: not supported")
@@ -58,18 +58,25 @@ var createCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
-		store, err := runtime.OpenStore(c.String("root"))
+		store, err := openStore(c)
 		if err != nil {
 			return err
 		}
-		ct, err := store.Create(sp, runtime.CreateOptions{
-			ID: id, Bundle: dir, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), Keep: keep,
-		})
+		ct, err := store.Create(sp, createOptions(c, id, dir, keep))
 		if err == nil {
-			ct.Close()
+			err = ct.Close()
 		}
 		return err
 	},
+}
+
+func createOptions(c *cli.Context, id, dir string, keep []*os.File) runtime.CreateOptions {
+	return runtime.CreateOptions{ID: id, Bundle: dir, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), OldKeyring: c.Bool("no-new-keyring"), Keep: keep}
+}
+
+// openStore opens the directory of all containers.
+func openStore(c *cli.Context) (*runtime.Store, error) {
+	return runtime.OpenStore(c.String("root"), func(err error) { report(os.Stderr, "warning", err) })
 }
 
 // keptFiles are the descriptors that --preserve-fds names.
@@ -96,36 +103,44 @@ func idOf(c *cli.Context) (string, error) {
 
 // with loads the container that the first argument names.
 func with(c *cli.Context, do func(*runtime.Container) error) error {
-	store, err := runtime.OpenStore(c.String("root"))
+	return reach(c, (*runtime.Store).Load, do)
+}
+
+// look is with for what only reads.
+func look(c *cli.Context, do func(*runtime.Container) error) error {
+	return reach(c, (*runtime.Store).Look, do)
+}
+
+func reach(c *cli.Context, by func(*runtime.Store, string) (*runtime.Container, error), do func(*runtime.Container) error) error {
+	store, err := openStore(c)
 	if err != nil {
 		return err
 	}
 	if c.NArg() == 0 {
 		return fmt.Errorf("the container's id is missing")
 	}
-	ct, err := store.Load(c.Args().First())
+	ct, err := by(store, c.Args().First())
 	if err != nil {
 		return err
 	}
-	defer ct.Close()
-	return do(ct)
+	return errors.Join(do(ct), ct.Close())
 }
 
 // simple makes a command that takes an id and does one thing.
-func simple(name, usage string, do func(*runtime.Container) error) *cli.Command {
+func simple(name, usage string, by func(*cli.Context, func(*runtime.Container) error) error, do func(*runtime.Container) error) *cli.Command {
 	return &cli.Command{Name: name, Usage: usage, ArgsUsage: "ID", Action: func(c *cli.Context) error {
 		if _, err := idOf(c); err != nil {
 			return err
 		}
-		return with(c, do)
+		return by(c, do)
 	}}
 }
 
 var (
-	startCommand  = simple("start", "run the program of a created container", (*runtime.Container).Start)
-	pauseCommand  = simple("pause", "stop all processes of a container where they are", (*runtime.Container).Pause)
-	resumeCommand = simple("resume", "let a paused container go on", (*runtime.Container).Resume)
-	stateCommand  = simple("state", "print the state of a container", func(ct *runtime.Container) error {
+	startCommand  = simple("start", "run the program of a created container", with, (*runtime.Container).Start)
+	pauseCommand  = simple("pause", "stop all processes of a container where they are", with, (*runtime.Container).Pause)
+	resumeCommand = simple("resume", "let a paused container go on", with, (*runtime.Container).Resume)
+	stateCommand  = simple("state", "print the state of a container", look, func(ct *runtime.Container) error {
 		text, err := json.MarshalIndent(ct.State(), "", "  ")
 		if err == nil {
 			fmt.Println(string(text))
@@ -172,7 +187,7 @@ var listCommand = &cli.Command{
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "ids only"},
 	},
 	Action: func(c *cli.Context) error {
-		store, err := runtime.OpenStore(c.String("root"))
+		store, err := openStore(c)
 		if err != nil {
 			return err
 		}
@@ -213,7 +228,7 @@ var psCommand = &cli.Command{
 	Name: "ps", Usage: "list the processes of a container", ArgsUsage: "ID [PS OPTION…]",
 	Flags: []cli.Flag{&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"}},
 	Action: func(c *cli.Context) error {
-		return with(c, func(ct *runtime.Container) error {
+		return look(c, func(ct *runtime.Container) error {
 			pids, err := ct.Processes()
 			if err != nil {
 				return err

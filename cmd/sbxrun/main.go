@@ -67,7 +67,7 @@ func main() {
 	case errors.As(err, &status):
 		os.Exit(int(status))
 	default:
-		report(os.Stderr, err)
+		report(os.Stderr, "error", err)
 		os.Exit(exitRefused)
 	}
 }
@@ -106,7 +106,7 @@ var (
 )
 
 // report writes the error as one line to stderr and to the log.
-func report(stderr io.Writer, err error) {
+func report(stderr io.Writer, level string, err error) {
 	line := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	fmt.Fprintln(stderr, "sbxrun:", line)
 	if logPath == "" {
@@ -120,9 +120,9 @@ func report(stderr io.Writer, err error) {
 	defer f.Close()
 	stamp := time.Now().UTC().Format(time.RFC3339Nano)
 	if !logJSON {
-		fmt.Fprintf(f, "time=%q level=error msg=%q\n", stamp, line)
+		fmt.Fprintf(f, "time=%q level=%s msg=%q\n", stamp, level, line)
 		return
 	}
-	entry, _ := json.Marshal(map[string]string{"level": "error", "msg": line, "time": stamp}) // strings only: cannot fail
+	entry, _ := json.Marshal(map[string]string{"level": level, "msg": line, "time": stamp}) // strings only: cannot fail
 	fmt.Fprintf(f, "%s\n", entry)
 }

@@ -20,10 +20,12 @@ var runCommand = &cli.Command{
 	Name:      "run",
 	Usage:     "run a bundle; a compiled policy in it is obeyed",
 	ArgsUsage: "[ID | DIR]",
-	Flags: []cli.Flag{
-		&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "bundle `DIR`", DefaultText: "the current directory"},
+	Flags: append(launchFlags(), bundleFlag,
 		&cli.StringFlag{Name: "result", Usage: "write the Result to `FILE`"},
-	},
+		&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return as soon as the program runs"},
+		&cli.BoolFlag{Name: "keep", Usage: "leave the container there when its program has ended"},
+		&cli.BoolFlag{Name: "no-pivot", Usage: "refused: there is pivot_root always"},
+		&cli.BoolFlag{Name: "no-new-keyring", Usage: "stay in the caller's session keyring"}),
 	Action: func(c *cli.Context) error {
 		dir, id, err := bundleOf(c)
 		if err != nil {
@@ -39,7 +41,15 @@ var runCommand = &cli.Command{
 		if c.IsSet("result") {
 			return fmt.Errorf("--result: the bundle has no policy compiled into it, so there is no verdict")
 		}
-		code, err := runtime.Foreground(sp, runtime.Options{ID: id, Bundle: dir})
+		keep, err := keptFiles(c)
+		if err != nil {
+			return err
+		}
+		store, err := openStore(c)
+		if err != nil {
+			return err
+		}
+		code, err := store.Run(sp, runtime.RunOptions{CreateOptions: createOptions(c, id, dir, keep), Detach: c.Bool("detach"), Leave: c.Bool("keep")})
 		if err != nil {
 			return err
 		}
