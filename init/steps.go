@@ -22,7 +22,7 @@ const (
 	OpCgroupNS        // a cgroup namespace, made once init is in its group
 	OpKeyring         // a session keyring of its own, empty
 	OpPropagation     // nums: MS_* flags; the whole tree stops passing mounts to the host
-	OpRoot            // strs: directory; it becomes the container's root
+	OpRoot            // nums: its tree's descriptor, the host's tree stays shared; strs: directory; it becomes the container's root
 	OpRootBelow       // the host's "/" and all below becomes read-only before own mounts come
 	OpMount           // made by MountStep; strs: source, target, type, options…
 	OpDevice          // nums: bind, mode, dev, uid, gid; strs: path
@@ -67,7 +67,7 @@ var table = [opCount]row{
 	OpCgroupNS:     {"cgroup namespace", "processes", 0, 0, (*state).cgroupNS},
 	OpKeyring:      {"keyring", "processes", 0, 0, (*state).keyring},
 	OpPropagation:  {"mount propagation", "filesystem", 1, 0, (*state).propagation},
-	OpRoot:         {"root", "filesystem", 0, 1, (*state).openRoot},
+	OpRoot:         {"root", "filesystem", 2, 1, (*state).openRoot},
 	OpRootBelow:    {"read-only host tree", "filesystem", 0, 0, (*state).readonlyRoot},
 	OpMount:        {"mount", "filesystem", mountNums, 3, (*state).mount},
 	OpDevice:       {"device", "filesystem", 5, 1, (*state).device},
@@ -168,7 +168,7 @@ func (s *state) propagation(st Step) error {
 }
 
 func (s *state) openRoot(st Step) (err error) {
-	s.root, err = rootfs.OpenRoot(st.Strs[0])
+	s.root, err = rootfs.OpenRoot(st.Strs[0], int(st.Nums[0]), st.Nums[1] != 0)
 	return err
 }
 
@@ -182,7 +182,7 @@ func (s *state) pivot(Step) error {
 }
 
 // mountNums is the count of numbers of an OpMount step.
-const mountNums = 8
+const mountNums = 11
 
 // MountStep gives the arguments of an OpMount step.
 func MountStep(m rootfs.Mount) ([]uint64, []string) {
@@ -192,7 +192,8 @@ func MountStep(m rootfs.Mount) ([]uint64, []string) {
 		}
 		return 0
 	}
-	nums := []uint64{flag(m.Bind), flag(m.Recursive), m.Set, m.Clear, m.RecSet, m.RecClear, m.Propagation, flag(m.RecPropagation)}
+	nums := []uint64{flag(m.Bind), flag(m.Recursive), m.Set, m.Clear, m.RecSet, m.RecClear, m.Propagation, flag(m.RecPropagation),
+		uint64(m.Tree), flag(m.Remount), flag(m.CopyUp)}
 	return nums, append([]string{m.Source, m.Target, m.Type}, m.Options...)
 }
 
@@ -201,7 +202,7 @@ func (s *state) mount(st Step) error {
 	return s.root.Mount(rootfs.Mount{
 		Source: st.Strs[0], Target: st.Strs[1], Type: st.Strs[2], Options: st.Strs[3:],
 		Bind: n[0] == 1, Recursive: n[1] == 1, Set: n[2], Clear: n[3], RecSet: n[4], RecClear: n[5],
-		Propagation: n[6], RecPropagation: n[7] == 1,
+		Propagation: n[6], RecPropagation: n[7] == 1, Tree: int(n[8]), Remount: n[9] == 1, CopyUp: n[10] == 1,
 	})
 }
 

@@ -21,10 +21,16 @@ type Mount struct {
 	RecSet, RecClear     uint64 // MOUNT_ATTR_* of it and everything below (rro and the like)
 	Propagation          uint64 // MS_SHARED, MS_SLAVE, MS_PRIVATE, MS_UNBINDABLE or 0
 	RecPropagation       bool
+	Tree                 int  // descriptor of the detached tree to mount; 0: made from Source
+	Remount              bool // change what is mounted at Target
+	CopyUp               bool // a tmpfs that starts with what Target holds
 }
 
 // Mount makes m inside the root.
 func (r *Root) Mount(m Mount) error {
+	if m.Remount {
+		return r.remount(m)
+	}
 	tree, dir, err := m.detached()
 	if err != nil {
 		return err
@@ -35,6 +41,11 @@ func (r *Root) Mount(m Mount) error {
 		return wrap("open mount target", m.Target, err)
 	}
 	defer unix.Close(target)
+	if m.CopyUp {
+		if err := copyUp(target, tree); err != nil {
+			return wrap("copy up", m.Target, err)
+		}
+	}
 	if err := move(tree, target); err != nil {
 		return wrap("move_mount", m.Target, err)
 	}
@@ -47,18 +58,71 @@ func (r *Root) Mount(m Mount) error {
 	return wrap("set propagation of", m.Target, setattr(tree, m.RecPropagation, &attr))
 }
 
+// remount changes a mount that is there: its own attributes, and unless it is a bind
+// the file system's options.
+func (r *Root) remount(m Mount) error {
+	target, err := r.resolve(m.Target, unix.O_PATH)
+	if err != nil {
+		return wrap("open mount target", m.Target, err)
+	}
+	defer unix.Close(target)
+	if !m.Bind && len(m.Options) > 0 {
+		fs, err := unix.Fspick(target, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
+		if err != nil {
+			return wrap("fspick", m.Target, err)
+		}
+		defer unix.Close(fs)
+		if err := configure(fs, m.Type, m.Options); err != nil {
+			return err
+		}
+		if err := unix.FsconfigReconfigure(fs); err != nil {
+			return wrap("remount", m.Target, err)
+		}
+	}
+	return wrap("mount_setattr", m.Target, m.restrict(target))
+}
+
+// OpenTree makes a bind's source ready to be mounted elsewhere. With a user namespace,
+// or 0, the tree's owners are mapped by it (an id-mapped mount), all below too if it is
+// recursive or only the mount itself.
+func (m *Mount) OpenTree(propagation uint64, users int, recursive bool) (int, error) {
+	tree, err := m.openTree()
+	if err != nil {
+		return -1, err
+	}
+	// Not a peer of the host's mount, unless the container is to be one.
+	if propagation != unix.MS_SHARED {
+		err = setattr(tree, true, &unix.MountAttr{Propagation: propagation})
+	}
+	if err == nil && users > 0 {
+		err = setattr(tree, recursive, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(users)})
+	}
+	if err != nil {
+		unix.Close(tree)
+		return -1, wrap("prepare bind of", m.Source, err)
+	}
+	return tree, nil
+}
+
+func (m *Mount) openTree() (int, error) {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
+	if m.Recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	tree, err := unix.OpenTree(unix.AT_FDCWD, m.Source, flags)
+	return tree, wrap("open_tree", m.Source, err)
+}
+
 // detached makes the mount without a place. dir says whether its root is a directory.
 func (m *Mount) detached() (tree int, dir bool, err error) {
 	if !m.Bind {
 		tree, err = newFS(m.Type, m.Source, m.Options, m.Set)
 		return tree, true, err
 	}
-	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
-	if m.Recursive {
-		flags |= unix.AT_RECURSIVE
-	}
-	if tree, err = unix.OpenTree(unix.AT_FDCWD, m.Source, flags); err != nil {
-		return -1, false, wrap("open_tree", m.Source, err)
+	if tree = m.Tree; tree == 0 {
+		if tree, err = m.openTree(); err != nil {
+			return -1, false, err
+		}
 	}
 	if err = m.restrict(tree); err == nil {
 		dir, err = isDir(tree)
@@ -94,6 +158,18 @@ func newFS(typ, source string, options []string, attr uint64) (int, error) {
 			return -1, wrap("fsconfig source of", typ, err)
 		}
 	}
+	if err := configure(fs, typ, options); err != nil {
+		return -1, err
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, wrap("mount", typ, err)
+	}
+	tree, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, int(attr))
+	return tree, wrap("fsmount", typ, err)
+}
+
+// configure sets the options of a file system.
+func configure(fs int, typ string, options []string) (err error) {
 	for _, o := range options {
 		if key, value, ok := strings.Cut(o, "="); ok {
 			err = unix.FsconfigSetString(fs, key, value)
@@ -101,14 +177,10 @@ func newFS(typ, source string, options []string, attr uint64) (int, error) {
 			err = unix.FsconfigSetFlag(fs, o)
 		}
 		if err != nil {
-			return -1, wrap("fsconfig "+o+" of", typ, err)
+			return wrap("fsconfig "+o+" of", typ, err)
 		}
 	}
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return -1, wrap("mount", typ, err)
-	}
-	tree, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, int(attr))
-	return tree, wrap("fsmount", typ, err)
+	return nil
 }
 
 func move(tree, target int) error {

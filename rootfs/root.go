@@ -26,22 +26,20 @@ type Root struct {
 
 // OpenRoot opens the directory dir as a container's root. When dir is not "/",
 // its tree is bound onto itself first, so that it is a mount that pivot_root
-// accepts. The caller is alone in a mount namespace of its own.
-func OpenRoot(dir string) (*Root, error) {
+// accepts; tree is a descriptor of that tree, 0 when it is to be opened here. The
+// caller is alone in a mount namespace of its own; shared says that its mounts still
+// are the host's peers.
+func OpenRoot(dir string, tree int, shared bool) (*Root, error) {
 	r := &Root{fd: -1, dev: -1, null: -1, place: dir == "/"}
-	if !r.place {
-		tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-		if err != nil {
-			return nil, wrap("open_tree", dir, err)
-		}
-		defer unix.Close(tree)
-		if err := unix.MoveMount(tree, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return nil, wrap("move_mount", dir, err)
-		}
-	}
 	var err error
-	if r.fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		return nil, wrap("open", dir, err)
+	if r.place {
+		r.fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		err = wrap("open", dir, err)
+	} else {
+		r.fd, err = bindRoot(dir, tree, shared)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if r.dev, err = unix.Open("/dev", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, wrap("open", "/dev", err)
@@ -50,6 +48,44 @@ func OpenRoot(dir string) (*Root, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// bindRoot mounts the tree of dir in place.
+func bindRoot(dir string, tree int, shared bool) (_ int, err error) {
+	if tree == 0 {
+		if tree, err = unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE); err != nil {
+			return -1, wrap("open_tree", dir, err)
+		}
+	}
+	if is, err := isDir(tree); err != nil || !is {
+		return -1, wrap("open root", dir, unix.ENOTDIR)
+	}
+	if shared {
+		if err := detach(tree, dir); err != nil {
+			return -1, err
+		}
+	}
+	err = unix.MoveMount(tree, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	if err == unix.EACCES { // not for us to pass; before the pivot any place will do
+		err = unix.MoveMount(tree, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH)
+	}
+	return tree, wrap("move_mount", dir, err)
+}
+
+// detach keeps what is mounted in the container's root from the host, whose peers the
+// mounts still are: the tree and the mount that dir lies on become private.
+func detach(tree int, dir string) error {
+	private := unix.MountAttr{Propagation: unix.MS_PRIVATE}
+	if err := setattr(tree, true, &private); err != nil {
+		return wrap("make private", dir, err)
+	}
+	for {
+		err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &private)
+		if err != unix.EINVAL || dir == "/" { // EINVAL: nothing is mounted right here
+			return wrap("make private the mount of", dir, err)
+		}
+		dir = path.Dir(dir)
+	}
 }
 
 // openNull opens /dev/null and checks that it is the device 1:3 and nothing put
@@ -227,14 +263,20 @@ func (r *Root) Pivot() error {
 	if err := unix.Fchdir(r.fd); err != nil {
 		return wrap("fchdir", "root", err)
 	}
+	old, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return wrap("open", "/", err)
+	}
+	defer unix.Close(old)
 	// Both arguments "." stack the old root on top of the new one, so that no
 	// directory for it is needed inside the container; pivot_root(2), NOTES.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return wrap("pivot_root", ".", err)
 	}
-	// The old root must not send unmounts back to the host.
-	if err := unix.Mount("", ".", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return wrap("make old root a slave", ".", err)
+	// The old root must not send unmounts back to the host. By descriptor: "." is the
+	// new root here, which may have mounts that are to stay shared.
+	if err := setattr(old, true, &unix.MountAttr{Propagation: unix.MS_SLAVE}); err != nil {
+		return wrap("make a slave of", "old root", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return wrap("umount", "old root", err)

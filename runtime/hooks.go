@@ -70,42 +70,41 @@ func checkHooks(sp *specs.Spec) error {
 	return nil
 }
 
-// hookPlace is a step of the plan that runs a hook and still lacks the state.
-type hookPlace struct {
-	step   int
-	status specs.ContainerState
-}
-
 // createHooks plans what "create" runs before pivot_root.
 func (b *blueprint) createHooks() {
 	if len(hooksOf(b.spec, "prestart"))+len(hooksOf(b.spec, "createRuntime")) > 0 {
 		b.plan.Add(sbxinit.OpHooks, nil)
 	}
-	b.insideHooks("createContainer", specs.StateCreating)
+	b.insideHooks("createContainer")
 }
 
 // insideHooks plans the hooks that init runs.
-func (b *blueprint) insideHooks(kind string, status specs.ContainerState) {
+func (b *blueprint) insideHooks(kind string) {
 	for _, h := range hooksOf(b.spec, kind) {
 		var ms uint64
 		if h.Timeout != nil {
 			ms = uint64(*h.Timeout) * 1000
 		}
-		b.hookPlaces = append(b.hookPlaces, hookPlace{len(b.plan), status})
 		strs := append([]string{"", h.Path}, h.Args...)
 		b.plan.Add(sbxinit.OpHook, []uint64{uint64(len(h.Args)), ms}, append(strs, h.Env...)...)
 	}
 }
 
-// tellHooks writes the container's state into the steps that run hooks.
+// tellHooks writes the container's state into the steps that run hooks: those before
+// the barrier belong to "create".
 func (b *blueprint) tellHooks(state specs.State) error {
-	for _, at := range b.hookPlaces {
-		state.Status = at.status
-		text, err := json.Marshal(state)
-		if err != nil {
-			return fmt.Errorf("encode the state for hooks: %w", err)
+	state.Status = specs.StateCreating
+	for _, step := range b.plan {
+		switch step.Op {
+		case sbxinit.OpReady:
+			state.Status = specs.StateCreated
+		case sbxinit.OpHook:
+			text, err := json.Marshal(state)
+			if err != nil {
+				return fmt.Errorf("encode the state for hooks: %w", err)
+			}
+			step.Strs[0] = string(text)
 		}
-		b.plan[at.step].Strs[0] = string(text)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func runtimeAfterForkInChild()
 // maxJoin is the number of kinds of namespaces, maxFiles that of descriptors.
 const (
 	maxJoin  = 8
-	maxFiles = 64
+	maxFiles = 256
 )
 
 // joint is what the child needs, all of it in place before the fork.

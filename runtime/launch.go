@@ -78,6 +78,12 @@ func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (_ *child,
 		extra.start = null
 	}
 	files := append([]*os.File{io3[0], io3[1], io3[2], theirs, kill, reaper, extra.start}, extra.keep...)
+	trees, err := b.openTrees()
+	defer closeAll(trees)
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, trees...)
 	proc, err := b.spawn(group, files)
 	if err != nil {
 		return nil, b.explainStart(err)

@@ -48,22 +48,14 @@ var noOptions = map[string]bool{
 	"defaults": true, "async": true, "nolazytime": true, "nomand": true, "noiversion": true, "loud": true,
 }
 
-// refusedOptions are options of the specification that sbxrun does not implement.
-var refusedOptions = map[string]bool{"remount": true, "tmpcopyup": true, "idmap": true, "ridmap": true}
-
 // decodeMount translates one entry of mounts. field names it in errors.
 func decodeMount(m specs.Mount, field, bundle string) (rootfs.Mount, error) {
 	out := rootfs.Mount{Target: path.Clean(m.Destination), Type: m.Type, Source: m.Source}
 	if !path.IsAbs(m.Destination) {
 		return out, fmt.Errorf("%s.destination: %q is not an absolute path", field, m.Destination)
 	}
-	if len(m.UIDMappings)+len(m.GIDMappings) > 0 {
-		return out, fmt.Errorf("%s.uidMappings: id-mapped mounts are not supported", field)
-	}
 	for _, o := range m.Options {
-		if err := addOption(&out, o, field); err != nil {
-			return out, err
-		}
+		addOption(&out, o)
 	}
 	if out.Type == "bind" {
 		out.Bind = true
@@ -71,18 +63,20 @@ func decodeMount(m specs.Mount, field, bundle string) (rootfs.Mount, error) {
 	switch {
 	case out.Bind && len(out.Options) > 0:
 		return out, fmt.Errorf("%s.options: %q has no meaning for a bind mount", field, out.Options[0])
-	case out.Bind && m.Source == "":
+	case out.Bind && m.Source == "" && !out.Remount:
 		return out, fmt.Errorf("%s.source: a bind mount needs one", field)
 	case out.Bind && !path.IsAbs(m.Source):
 		out.Source = path.Join(bundle, m.Source)
-	case !out.Bind && out.Type == "":
+	case !out.Bind && out.Type == "" && !out.Remount:
 		return out, fmt.Errorf("%s.type: missing", field)
+	case out.CopyUp && out.Type != "tmpfs":
+		return out, fmt.Errorf("%s.options: \"tmpcopyup\" is for a tmpfs", field)
 	}
 	return out, nil
 }
 
 // addOption files one option under the attribute, propagation or file system it concerns.
-func addOption(out *rootfs.Mount, o, field string) error {
+func addOption(out *rootfs.Mount, o string) {
 	base, recursive := strings.CutPrefix(o, "r")
 	if _, plain := attrOptions[o]; plain {
 		base, recursive = o, false
@@ -100,11 +94,12 @@ func addOption(out *rootfs.Mount, o, field string) error {
 		out.Propagation, out.RecPropagation = propagationOptions[o], false
 	case propagationOptions[base] != 0:
 		out.Propagation, out.RecPropagation = propagationOptions[base], true
-	case noOptions[o]:
-	case refusedOptions[o]:
-		return fmt.Errorf("%s.options: %q is not supported", field, o)
+	case noOptions[o], o == "idmap", o == "ridmap": // the latter two: mappingOf
+	case o == "remount":
+		out.Remount = true
+	case o == "tmpcopyup":
+		out.CopyUp = true
 	default: // of the file system: "size=64m", "newinstance", "sync"
 		out.Options = append(out.Options, o)
 	}
-	return nil
 }

@@ -32,7 +32,7 @@ type blueprint struct {
 	kept    int          // descriptors beyond 2 that the program gets
 	// groupMounts show the container its group; they need to know where that is.
 	groupMounts []groupMount
-	hookPlaces  []hookPlace
+	trees       []sourceTree // opened here and handed to init
 	seccomp     bool
 	cgroupNS    bool
 }
@@ -120,12 +120,20 @@ func (b *blueprint) filesystem(bundle string) error {
 		b.createHooks()
 		return b.withoutMountNamespace(root)
 	}
-	propagation, err := rootPropagation(sp.Linux.RootfsPropagation)
+	final, err := rootPropagation(sp.Linux.RootfsPropagation)
 	if err != nil {
 		return err
 	}
+	propagation := final
+	if final&unix.MS_UNBINDABLE != 0 { // of what nobody may bind no root can be made
+		propagation = unix.MS_PRIVATE | unix.MS_REC
+	}
 	b.plan.Add(sbxinit.OpPropagation, []uint64{propagation})
-	b.plan.Add(sbxinit.OpRoot, nil, root)
+	tree := 0
+	if root != "/" {
+		tree = b.handTree(rootfs.Mount{Bind: true, Recursive: true, Source: root}, sourceTree{})
+	}
+	b.plan.Add(sbxinit.OpRoot, []uint64{uint64(tree), propagation & unix.MS_SHARED}, root)
 	if sp.Root.Readonly && root == "/" {
 		b.plan.Add(sbxinit.OpRootBelow, nil)
 	}
@@ -134,7 +142,11 @@ func (b *blueprint) filesystem(bundle string) error {
 		if err != nil {
 			return err
 		}
-		if err := b.mount(mount); err != nil {
+		source, err := b.mappingOf(m, fmt.Sprintf("mounts[%d]", i))
+		if err != nil {
+			return err
+		}
+		if err := b.mount(mount, source); err != nil {
 			return err
 		}
 	}
@@ -156,11 +168,14 @@ func (b *blueprint) filesystem(bundle string) error {
 	}
 	b.createHooks()
 	b.plan.Add(sbxinit.OpPivot, nil)
+	if sp.Linux.RootfsPropagation != "" {
+		b.plan.Add(sbxinit.OpPropagation, []uint64{final})
+	}
 	return nil
 }
 
 // mount plans one entry of mounts, which for control groups are several.
-func (b *blueprint) mount(m rootfs.Mount) error {
+func (b *blueprint) mount(m rootfs.Mount, source sourceTree) error {
 	mounts, readonly := []rootfs.Mount{m}, false
 	if m.Type == "cgroup" && !m.Bind {
 		if !b.cgroupNS {
@@ -173,6 +188,7 @@ func (b *blueprint) mount(m rootfs.Mount) error {
 		}
 	}
 	for _, one := range mounts {
+		one.Tree = b.handTree(one, source)
 		nums, strs := sbxinit.MountStep(one)
 		b.plan.Add(sbxinit.OpMount, nums, strs...)
 	}
@@ -210,9 +226,11 @@ func rootPropagation(name string) (uint64, error) {
 	flags, ok := map[string]uint64{
 		"": unix.MS_SLAVE, "rslave": unix.MS_SLAVE, "slave": unix.MS_SLAVE,
 		"rprivate": unix.MS_PRIVATE, "private": unix.MS_PRIVATE,
+		"rshared": unix.MS_SHARED, "shared": unix.MS_SHARED,
+		"runbindable": unix.MS_UNBINDABLE, "unbindable": unix.MS_UNBINDABLE,
 	}[name]
 	if !ok {
-		return 0, fmt.Errorf("linux.rootfsPropagation: %q is not supported", name)
+		return 0, fmt.Errorf("linux.rootfsPropagation: unknown %q", name)
 	}
 	// Recursive in each case: a mount below that stayed shared would let mounts out.
 	return flags | unix.MS_REC, nil
@@ -296,7 +314,7 @@ func (b *blueprint) process(string) error {
 			b.plan = append(b.plan, *filter)
 		}
 	}
-	b.insideHooks("startContainer", specs.StateCreated)
+	b.insideHooks("startContainer")
 	op := sbxinit.OpExec
 	if b.reaped {
 		op = sbxinit.OpReap
