@@ -110,7 +110,8 @@ func (c *Container) join(b *blueprint, opt ExecOptions) (*child, error) {
 		return nil, err
 	}
 	files := append([]*os.File{os.Stdin, os.Stdout, os.Stderr, theirs, null, null, null}, opt.Keep...)
-	proc, err := startJoined(namespaces, 0, root, exe, files)
+	j := joint{root: root}
+	proc, err := j.start(namespaces, exe, files)
 	if err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}

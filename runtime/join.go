@@ -15,6 +15,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -42,12 +43,15 @@ const (
 
 // joint is what the child needs, all of it in place before the fork.
 type joint struct {
+	users func(pid int) error // maps the ids of a user namespace among clone, nil for none
+
 	namespaces [maxJoin]uintptr // descriptors, user namespace first
 	count      int
 	clone      uintptr // further namespaces to make
+	hold       uintptr // a pipe to wait at until users has mapped the ids, 0 for none
 	files      [maxFiles]uintptr
 	fileCount  int
-	root       bool // take on inside id 0 of the joined user namespace
+	root       bool // take on inside id 0 of the user namespace
 	exe        uintptr
 	argv, envp [2]*byte
 	empty      *byte
@@ -57,10 +61,10 @@ type joint struct {
 // lowestFile keeps the sources of the descriptors above their targets.
 const lowestFile = maxFiles + 16
 
-// startJoined starts an init in existing namespaces. files become its
-// descriptors 0, 1, 2, …; exe is what it executes.
-func startJoined(namespaces []*os.File, clone uintptr, root bool, exe *os.File, files []*os.File) (*os.Process, error) {
-	j := &joint{count: len(namespaces), clone: clone, root: root, exe: exe.Fd(), fileCount: len(files)}
+// start starts an init in existing namespaces. files become its descriptors 0, 1, 2,
+// …; exe is what it executes.
+func (j *joint) start(namespaces []*os.File, exe *os.File, files []*os.File) (*os.Process, error) {
+	j.count, j.exe, j.fileCount = len(namespaces), exe.Fd(), len(files)
 	if j.count > maxJoin || j.fileCount > maxFiles {
 		return nil, fmt.Errorf("join: too many namespaces or descriptors")
 	}
@@ -86,12 +90,29 @@ func startJoined(namespaces []*os.File, clone uintptr, root bool, exe *os.File, 
 	}
 	defer r.Close()
 	j.pipe = w.Fd()
+	held, release, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	defer held.Close()
+	defer release.Close()
+	if j.users != nil {
+		j.hold = held.Fd()
+	}
 	pid, err := forkJoiner(j)
 	w.Close()
 	if err != nil {
 		return nil, fmt.Errorf("join: fork: %w", err)
 	}
-	return awaitJoined(r, pid)
+	proc, err := awaitJoined(r, pid)
+	if err != nil || j.users == nil {
+		return proc, err
+	}
+	if err := j.users(proc.Pid); err != nil {
+		return nil, errors.Join(err, proc.Kill(), release.Close())
+	}
+	_, err = release.Write([]byte{0})
+	return proc, err
 }
 
 // awaitJoined reads the joiner's answer: init's pid, or the step and its errno.
@@ -178,6 +199,12 @@ func joinInChild(j *joint) {
 //go:norace
 //go:nocheckptr
 func becomeInit(j *joint) {
+	if j.hold != 0 { // until then ids mean nothing here
+		var b byte
+		if n, _, _ := syscall.RawSyscall(syscall.SYS_READ, j.hold, uintptr(unsafe.Pointer(&b)), 1); n != 1 {
+			syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 125, 0, 0)
+		}
+	}
 	for i := 0; i < j.fileCount; i++ {
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_DUP3, j.files[i], uintptr(i), 0); errno != 0 {
 			syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 125, 0, 0)

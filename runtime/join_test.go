@@ -26,7 +26,7 @@ func TestJoinedInitStartsInTheNamespacesOfAnotherProcess(t *testing.T) {
 	null, _ := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	defer null.Close()
 	for range 50 {
-		p, err := startJoined(ns, 0, false, exe, []*os.File{null, null, null, null})
+		p, err := new(joint).start(ns, exe, []*os.File{null, null, null, null})
 		if err != nil {
 			t.Fatal(err)
 		}

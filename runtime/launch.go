@@ -100,7 +100,7 @@ func (b *blueprint) spawn(group *cgroup.Group, files []*os.File) (proc *os.Proce
 			return nil, err
 		}
 		defer image.Close()
-		if len(b.joins) > 0 {
+		if len(b.joins) > 0 || b.mapsLater() {
 			return b.spawnJoined(group, image, files)
 		}
 		self = fmt.Sprintf("/proc/self/fd/%d", image.Fd())
@@ -122,8 +122,8 @@ func (b *blueprint) spawn(group *cgroup.Group, files []*os.File) (proc *os.Proce
 	return proc, err
 }
 
-// spawnJoined makes the init process in namespaces that are there already. It joins
-// its group while it waits for its plan.
+// spawnJoined makes the init process by a joiner: in namespaces that are there already,
+// or in a user namespace whose ids are mapped by others. It joins its group while it waits for its plan.
 func (b *blueprint) spawnJoined(group *cgroup.Group, image *os.File, files []*os.File) (*os.Process, error) {
 	var namespaces []*os.File
 	defer func() { closeAll(namespaces) }()
@@ -139,7 +139,11 @@ func (b *blueprint) spawnJoined(group *cgroup.Group, image *os.File, files []*os
 			namespaces = append(namespaces, f)
 		}
 	}
-	proc, err := startJoined(namespaces, b.clone, b.joined&unix.CLONE_NEWUSER != 0, image, files)
+	j := joint{clone: b.clone, root: b.has(unix.CLONE_NEWUSER)}
+	if b.mapsLater() {
+		j.users = func(pid int) error { return writeMappings(pid, b.spec.Linux) }
+	}
+	proc, err := j.start(namespaces, image, files)
 	if err != nil || group == nil {
 		return proc, err
 	}

@@ -34,16 +34,17 @@ type blueprint struct {
 	groupMounts []groupMount
 	trees       []sourceTree // opened here and handed to init
 	seccomp     bool
-	cgroupNS    bool
+	cgroupNS    bool // made or joined
 }
 
-// cloneFlags maps namespaces that clone makes. The cgroup namespace is not among
-// them: init unshares it once it is in its group, else the group would be visible.
+// cloneFlags maps kinds of namespaces to the kernel's flags. clone makes all but the
+// cgroup namespace: init unshares that once it is in its group, else the group would
+// be visible.
 var cloneFlags = map[specs.LinuxNamespaceType]uintptr{
 	specs.UserNamespace: unix.CLONE_NEWUSER, specs.PIDNamespace: unix.CLONE_NEWPID,
 	specs.MountNamespace: unix.CLONE_NEWNS, specs.IPCNamespace: unix.CLONE_NEWIPC,
 	specs.UTSNamespace: unix.CLONE_NEWUTS, specs.NetworkNamespace: unix.CLONE_NEWNET,
-	specs.CgroupNamespace: 0,
+	specs.CgroupNamespace: unix.CLONE_NEWCGROUP,
 }
 
 // draw makes the blueprint of a container that runs at once. policy is the one that
@@ -83,29 +84,24 @@ func (b *blueprint) namespaces(string) error {
 			return fmt.Errorf("%s.type: namespace %q is not supported", field, ns.Type)
 		case seen[ns.Type]:
 			return fmt.Errorf("%s.type: %q is listed twice", field, ns.Type)
-		case ns.Path != "" && (ns.Type == specs.MountNamespace || ns.Type == specs.CgroupNamespace):
-			return fmt.Errorf("%s.path: joining a %s namespace is not supported", field, ns.Type)
 		case ns.Path != "" && !path.IsAbs(ns.Path):
 			return fmt.Errorf("%s.path: %q is not an absolute path", field, ns.Path)
 		}
 		seen[ns.Type] = true
-		if ns.Path != "" {
-			b.joined, b.joins = b.joined|flag, append(b.joins, ns)
-			continue
-		}
-		b.clone |= flag
 		b.cgroupNS = b.cgroupNS || ns.Type == specs.CgroupNamespace
+		switch {
+		case ns.Path != "":
+			b.joined, b.joins = b.joined|flag, append(b.joins, ns)
+		case ns.Type == specs.CgroupNamespace:
+			b.plan.Add(sbxinit.OpCgroupNS, nil)
+		default:
+			b.clone |= flag
+		}
 	}
 	if maps := len(b.spec.Linux.UIDMappings) + len(b.spec.Linux.GIDMappings); maps > 0 && !b.has(unix.CLONE_NEWUSER) {
 		return fmt.Errorf("linux.uidMappings: there is no user namespace to map")
 	} else if b.clone&unix.CLONE_NEWUSER != 0 && (len(b.spec.Linux.UIDMappings) == 0 || len(b.spec.Linux.GIDMappings) == 0) {
 		return fmt.Errorf("linux.uidMappings and linux.gidMappings: a user namespace needs both")
-	}
-	if len(b.joins) > 0 && b.clone&unix.CLONE_NEWUSER != 0 {
-		return fmt.Errorf("linux.namespaces: a new user namespace cannot own namespaces that are joined by path")
-	}
-	if b.cgroupNS {
-		b.plan.Add(sbxinit.OpCgroupNS, nil)
 	}
 	if b.keyring || b.policy != nil && b.policy.Processes.Isolate {
 		b.plan.Add(sbxinit.OpKeyring, nil)

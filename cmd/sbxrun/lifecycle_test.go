@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,7 +59,7 @@ func (e *engine) do(args ...string) outcome {
 	defer out.Close()
 	cmd.Stdout = out
 	var text strings.Builder
-	if args[0] == "create" {
+	if args[0] == "create" || slices.Contains(args, "--detach") {
 		cmd.Stderr = out
 	} else {
 		cmd.Stderr = &text
