@@ -72,6 +72,7 @@ func (s *Store) Run(sp *specs.Spec, opt RunOptions) (code int, err error) {
 		return 0, err
 	}
 	defer ch.close()
+	ch.listen = c.listener(ch.proc.Pid)
 	if err := ch.started(false); err != nil {
 		ch.abandon()
 		return 0, errors.Join(explain(err), c.Delete(true), c.Close())
@@ -258,7 +259,7 @@ func (c *Container) Start() error {
 		return fmt.Errorf("reach the container's init: %w", err)
 	}
 	defer conn.Close()
-	ch := &child{channel: conn}
+	ch := &child{channel: conn, listen: c.listener(c.record.Pid)}
 	if err := ch.release(false); err != nil {
 		return explain(err)
 	}
