@@ -158,9 +158,6 @@ func (s *state) exec(st Step) error {
 	if err := keep(kept); err != nil {
 		return err
 	}
-	if err := closeFrom(3 + kept); err != nil {
-		return err
-	}
 	return call("execve", path, syscall.Exec(path, args, env))
 }
 
@@ -197,9 +194,6 @@ func (s *state) reap(st Step) error {
 	if err != nil {
 		return call("execve", path, err)
 	}
-	if err := closeFrom(ChannelFD); err != nil {
-		return err
-	}
 	for _, fd := range []int{ChannelFD, KillFD} {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			return call("fcntl", "", err)
@@ -216,10 +210,11 @@ func split(st Step) (args, env []string) {
 	return st.Strs[:n], st.Strs[n:]
 }
 
-// closeFrom marks every descriptor from first on close-on-exec, also those that
-// the caller of sbxrun leaked into it.
-func closeFrom(first int) error {
-	return call("close_range", "", unix.CloseRange(uint(first), ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC))
+// closeOnExec marks every descriptor beyond 2 close-on-exec, also those that the
+// caller of sbxrun leaked into it. It is done first of all, while no filter of the
+// run can refuse it; whatever init opens later is close-on-exec by itself.
+func closeOnExec() error {
+	return call("close_range", "", unix.CloseRange(ChannelFD, ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC))
 }
 
 // lookup finds the program as execvp would, with the PATH that the program gets.

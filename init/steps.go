@@ -103,6 +103,9 @@ type state struct {
 
 // perform runs the plan. It returns only on failure.
 func perform(p Plan) *Failure {
+	if err := closeOnExec(); err != nil {
+		return failure(Step{}, err)
+	}
 	s := &state{handFD: -1}
 	for _, step := range p {
 		if err := table[step.Op].run(s, step); err != nil {
