@@ -18,12 +18,13 @@ type table map[string]map[contender]*result
 
 // judge names the assertions that a peer passes and sbxrun does not, view by view. A
 // peer's program that exits with another status than 0 counts for nothing: it says
-// that the container should not have come to its assertions.
-func judge(results table, programs []string) []string {
+// that the container should not have come to its assertions. What sbxrun refuses by
+// decision is not owed.
+func judge(results table, programs []string, known knownList) []string {
 	var faults []string
 	for _, p := range programs {
 		for c, ours := range results[p] {
-			if c.name != "sbxrun" {
+			if c.name != "sbxrun" || known.refuses(ours) {
 				continue
 			}
 			owed := map[string]string{}

@@ -20,25 +20,26 @@ type entry struct {
 
 type knownList []entry
 
-// conditions say what a machine lacks; "-" holds everywhere.
+// Conditions that are not about the machine.
+const (
+	always  = "-"
+	refused = "refused" // sbxrun says the words in the place of the assertion
+	race    = "race"    // the program may fail by chance
+)
+
+// conditions say what a machine lacks.
 var conditions = map[string]func() bool{
-	"-":                      func() bool { return true },
-	"no CAP_SYS_RESOURCE":    func() bool { return !hasCapability(capSysResource) },
-	"no blkio.weight":        func() bool { return !anyFile("blkio*/*/blkio.weight") },
-	"no net_cls":             func() bool { return !anyFile("net_cls*/cgroup.procs") },
-	"no hugetlb of v1":       func() bool { return !anyFile("hugetlb/cgroup.procs") },
-	"no SELinux":             func() bool { return !anyFile("/sys/fs/selinux/enforce") },
-	"no AppArmor":            func() bool { return !anyFile("/sys/kernel/security/apparmor/profiles") },
-	"no hierarchy of v1":     func() bool { return !anyFile("memory/cgroup.procs") },
-	"no kernel memory of v1": func() bool { return true },
+	always:                func() bool { return true },
+	refused:               func() bool { return true },
+	race:                  func() bool { return true },
+	"no CAP_SYS_RESOURCE": func() bool { return !hasCapability(capSysResource) },
+	"no net_cls":          func() bool { return !mounted("net_cls*") },
+	"no hugetlb of v1":    func() bool { return !mounted("hugetlb") },
 }
 
-// anyFile looks for a file, below /sys/fs/cgroup unless it is absolute.
-func anyFile(pattern string) bool {
-	if !filepath.IsAbs(pattern) {
-		pattern = filepath.Join("/sys/fs/cgroup", pattern)
-	}
-	found, _ := filepath.Glob(pattern)
+// mounted says whether a controller has a hierarchy of v1.
+func mounted(controller string) bool {
+	found, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", controller, "cgroup.procs"))
 	return len(found) > 0
 }
 
@@ -67,22 +68,29 @@ func readKnown(file string) (knownList, error) {
 	return list, nil
 }
 
+// races says whether a program may fail by chance.
+func (l knownList) races(program string) bool {
+	return slices.ContainsFunc(l, func(e entry) bool { return e.program == program && e.condition == race })
+}
+
+// refuses says whether sbxrun refuses what a program asks for, in the words of the list.
+func (l knownList) refuses(r *result) bool {
+	return slices.ContainsFunc(l, func(e entry) bool {
+		return e.program == r.Program && e.condition == refused && strings.Contains(r.words(), e.assertion)
+	})
+}
+
 // check holds the list against the results, of each runtime the best.
 func (l knownList) check(results table, programs []string) []string {
 	var faults []string
 	explained := map[[2]string]bool{}
 	for _, e := range l {
-		if !slices.Contains(programs, e.program) || !conditions[e.condition]() {
+		if !slices.Contains(programs, e.program) || !conditions[e.condition]() || e.condition == race {
 			continue
 		}
 		explained[[2]string{e.program, e.assertion}] = true
-		for _, name := range runtimes {
-			if r := best(results[e.program], name); r.count(e.assertion) > 0 && r.Failed[e.assertion] == 0 {
-				faults = append(faults, fmt.Sprintf("STALE known.tsv:%d: %s passes %s: %s", e.line, name, e.program, e.assertion))
-			}
-		}
-		if r := best(results[e.program], "sbxrun"); e.assertion != endsWell && r.Failed[e.assertion] == 0 {
-			faults = append(faults, fmt.Sprintf("STALE known.tsv:%d: sbxrun does not fail %s: %s", e.line, e.program, e.assertion))
+		if why := e.stale(results[e.program]); why != "" {
+			faults = append(faults, fmt.Sprintf("STALE known.tsv:%d: %s: %s: %s", e.line, e.program, why, e.assertion))
 		}
 	}
 	for _, p := range programs {
@@ -92,10 +100,30 @@ func (l knownList) check(results table, programs []string) []string {
 			failed = []string{endsWell}
 		}
 		for _, name := range failed {
-			if !explained[[2]string{p, name}] {
+			if !explained[[2]string{p, name}] && !l.refuses(r) {
 				faults = append(faults, fmt.Sprintf("UNEXPLAINED %s: %s\n    sbxrun: %s", p, name, r.words()))
 			}
 		}
 	}
 	return faults
+}
+
+// stale says why an entry is not true any more.
+func (e entry) stale(results map[contender]*result) string {
+	ours := best(results, "sbxrun")
+	if e.condition == refused {
+		if !strings.Contains(ours.words(), e.assertion) {
+			return "sbxrun does not refuse it with these words"
+		}
+		return ""
+	}
+	if e.assertion != endsWell && ours.Failed[e.assertion] == 0 {
+		return "sbxrun does not fail it"
+	}
+	for _, name := range runtimes {
+		if r := best(results, name); r.count(e.assertion) > 0 && r.Failed[e.assertion] == 0 {
+			return name + " passes it"
+		}
+	}
+	return ""
 }
