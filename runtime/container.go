@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -426,6 +427,12 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 		return errors.New("the container has no control group")
 	}
 	defer g.Close()
+	// Engines send all that they know, the device rules that hold anyway included.
+	if now := c.record.Config.Linux.Resources; now != nil && reflect.DeepEqual(now.Devices, res.Devices) {
+		changed := *res
+		changed.Devices = nil
+		res = &changed
+	}
 	return g.Update(res)
 }
 

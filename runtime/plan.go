@@ -175,14 +175,14 @@ func (b *blueprint) filesystem(bundle string) error {
 
 // mount plans one entry of mounts, which for control groups are several.
 func (b *blueprint) mount(m rootfs.Mount, source sourceTree) error {
-	mounts, readonly := []rootfs.Mount{m}, false
+	mounts := []rootfs.Mount{m}
 	if m.Type == "cgroup" && !m.Bind {
 		if !b.cgroupNS {
 			b.groupMounts = append(b.groupMounts, groupMount{len(b.plan), m})
 			return nil
 		}
 		var err error
-		if mounts, readonly, err = cgroupMounts(m); err != nil {
+		if mounts, err = cgroupMounts(m); err != nil {
 			return err
 		}
 	}
@@ -190,9 +190,6 @@ func (b *blueprint) mount(m rootfs.Mount, source sourceTree) error {
 		one.Tree = b.handTree(one, source)
 		nums, strs := sbxinit.MountStep(one)
 		b.plan.Add(sbxinit.OpMount, nums, strs...)
-	}
-	if readonly {
-		b.plan.Add(sbxinit.OpReadonly, nil, m.Target)
 	}
 	return nil
 }
