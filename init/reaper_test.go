@@ -286,7 +286,6 @@ func TestReaperSleepsWhenAllIsOver(t *testing.T) {
 func TestReaperEndsWhenTheSupervisorLetsGo(t *testing.T) {
 	ways := map[string]func(c *child) error{
 		"close":    func(c *child) error { return c.channel.Close() },
-		"a byte":   func(c *child) error { _, err := c.channel.Write([]byte{0}); return err },
 		"shutdown": (*child).shutdown,
 	}
 	for _, where := range anywhere {
@@ -302,6 +301,22 @@ func TestReaperEndsWhenTheSupervisorLetsGo(t *testing.T) {
 				if !program.dead(patience) {
 					t.Error("the program lives")
 				}
+			})
+		}
+	}
+}
+
+func TestReaperExitsWithTheStatusThatItIsTold(t *testing.T) {
+	for _, where := range anywhere {
+		for _, status := range []int{0, 3, 255} {
+			t.Run(fmt.Sprintf("%s/%d", where.name, status), func(t *testing.T) {
+				c := start(t, setup{sys: where.sys()}, "/bin/true", "true")
+				c.expect(t, sbxinit.FrameStarted)
+				c.expect(t, sbxinit.FrameExited)
+				if _, err := c.channel.Write([]byte{byte(status)}); err != nil {
+					t.Fatal(err)
+				}
+				c.ended(t, status)
 			})
 		}
 	}

@@ -187,6 +187,8 @@ reap:   mov     r14d, 256
 
 # ---- the supervisor said how to end, hung up, or died --------------------------
 
+        test    eax, eax
+        js      2f                      # an unforeseen error of ppoll: rather that than a spin
         # A byte is the status to end with, from a supervisor that ends the rest itself.
         mov     edi, channel
         lea     rsi, [rbx + number]
@@ -196,8 +198,7 @@ reap:   mov     r14d, 256
         cmp     eax, 1
         je      leave
 
-        # (An unforeseen error of ppoll ends here as well, rather than in a spin.)
-        mov     edi, kill_file
+2:      mov     edi, kill_file
         lea     rsi, [rip + one]
         mov     edx, 1
         sys     1                       # write

@@ -185,6 +185,7 @@ reap:   mov     w23, #256
 
 // ---- the supervisor said how to end, hung up, or died --------------------------
 
+        tbnz    w0, #31, 2f             // an unforeseen error of ppoll: rather that than a spin
         // A byte is the status to end with, from a supervisor that ends the rest itself.
         mov     x0, #channel
         add     x1, x20, #number
@@ -195,8 +196,7 @@ reap:   mov     w23, #256
         cmp     w1, #1
         b.eq    leave
 
-        // (An unforeseen error of ppoll ends here as well, rather than in a spin.)
-        mov     x0, #kill_file
+2:      mov     x0, #kill_file
         adr     x1, one
         mov     x2, #1
         sys     64                      // write
