@@ -123,25 +123,23 @@ limit_of() {
 nothing_left() { soon no_leftovers "$@" || { leftovers "$@"; return 1; }; }
 no_leftovers() { [ -z "$(leftovers "$@")" ]; }
 leftovers() {
-	local word p
+	local word
 	for word in "$@"; do
-		for p in /proc/[0-9]*; do
-			[ "${p#/proc/}" != $$ ] && tr '\0' ' ' 2>/dev/null <"$p/cmdline" | grep -F -- "$word" | sed "s|^|process ${p#/proc/}: |"
-		done
-		grep -F -- "$word" /proc/self/mountinfo | sed 's/^/mount: /'
-		find /sys/fs/cgroup -depth -type d -path "*$word*" 2>/dev/null | sed 's/^/control group: /'
-		find /run/sbxrun /run/runc -mindepth 1 -maxdepth 1 -name "*$word*" 2>/dev/null | sed 's/^/state: /'
+		grep -lsF -f <(echo "$word") /proc/[0-9]*/cmdline | sed 's|/proc/\(.*\)/cmdline|process \1|'
+		grep -F "$word" /proc/self/mountinfo | sed 's/^/mount /'
+		find /sys/fs/cgroup -depth -type d -path "*$word*" 2>/dev/null | sed 's/^/control group /'
+		grep -rlsF "$word" /run/sbxrun /run/runc | sed 's/^/state /'
 	done
 }
 
 # The end, for whatever reason: the engine stops, nothing stays.
-engine=() # processes of the engine
+servers=() # processes of the engine
 cleanup() {
 	local status=$? p
 	trap - EXIT INT TERM
-	[ ${#engine[@]} = 0 ] || kill "${engine[@]}" 2>/dev/null
-	[ ${#engine[@]} = 0 ] || wait "${engine[@]}" 2>/dev/null
-	for p in $(leftovers "$tmp" "$tag" | sed -n 's/^process \([0-9]*\):.*/\1/p'); do kill -KILL "$p" 2>/dev/null; done
+	[ ${#servers[@]} = 0 ] || kill "${servers[@]}" 2>/dev/null
+	[ ${#servers[@]} = 0 ] || wait "${servers[@]}" 2>/dev/null
+	for p in $(leftovers "$tmp" "$tag" | sed -n 's/^process //p'); do kill -KILL "$p" 2>/dev/null; done
 	grep -F "$tmp" /proc/self/mountinfo | cut -d' ' -f5 | tac | while read -r p; do umount -l "$p"; done
 	find /sys/fs/cgroup -depth -type d -path "*$tag*" -exec rmdir {} + 2>/dev/null
 	rm -rf "$tmp"
