@@ -28,23 +28,6 @@ check() {
 	esac
 }
 
-# check_or_runc NAME CMD...: where the engine itself may not be able to do it here,
-# a skip is only proved by runc's failing in the same way.
-check_or_runc() {
-	local name=$1
-	shift
-	attempt "$@"
-	case $? in
-	0) pass "$name" && return ;;
-	esac
-	mv "$tmp/said" "$tmp/said-first"
-	runtime=$(command -v runc) attempt "$@"
-	case $? in
-	0) mv "$tmp/said-first" "$tmp/said" && fail "$name" ;;
-	*) skipped=$((skipped + 1)) && echo "SKIP $name: runc refuses too: $(tail -n 1 "$tmp/said")" ;;
-	esac
-}
-
 # Never a condition of if, && or ||: bash ignores set -e there.
 attempt() {
 	(
@@ -85,6 +68,14 @@ empty() {
 	local got
 	got=$("$@" 2>&1) || { echo "$* failed ($?): $got"; return 1; }
 	[ -z "$got" ] || { echo "$*: $got"; return 1; }
+}
+
+# fails CMD...: CMD ends with any error.
+fails() {
+	if "$@"; then
+		echo "$* did not fail"
+		return 1
+	fi
 }
 
 # soon CMD...: CMD succeeds within ten seconds.
@@ -134,17 +125,23 @@ leftovers() {
 
 # The end, for whatever reason: the engine stops, nothing stays.
 servers=() # processes of the engine
+engine_ends() { :; } # what else the engine wants done
 cleanup() {
 	local status=$? p
 	trap - EXIT INT TERM
 	[ ${#servers[@]} = 0 ] || kill "${servers[@]}" 2>/dev/null
 	[ ${#servers[@]} = 0 ] || wait "${servers[@]}" 2>/dev/null
-	for p in $(leftovers "$tmp" "$tag" | sed -n 's/^process //p'); do kill -KILL "$p" 2>/dev/null; done
+	engine_ends
+	for p in $(leftovers "$tmp" "$tag" | sed -n 's/^process //p') $(groups -exec cat {}/cgroup.procs ';'); do
+		kill -KILL "$p"
+	done 2>/dev/null
 	grep -F "$tmp" /proc/self/mountinfo | cut -d' ' -f5 | tac | while read -r p; do umount -l "$p"; done
-	find /sys/fs/cgroup -depth -type d -path "*$tag*" -exec rmdir {} + 2>/dev/null
+	soon no_groups 2>/dev/null || status=1
 	rm -rf "$tmp"
 	exit "$status"
 }
+groups() { find /sys/fs/cgroup -depth -type d -path "*$tag*" "$@" 2>/dev/null; }
+no_groups() { groups -exec rmdir {} ';'; [ -z "$(groups)" ]; }
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
