@@ -7,7 +7,7 @@ TAGS := urfave_cli_no_docs
 BUILD := CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -ldflags "-s -w -X main.version=$(VERSION)"
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build demo test lint bench clean help
+.PHONY: build demo test lint conformance bench clean help
 
 build: ## bin/sbxrun, one static binary
 	$(BUILD) -o bin/sbxrun ./cmd/sbxrun
@@ -24,6 +24,11 @@ lint: ## gofmt, go vet, golangci-lint
 	go vet ./...
 	GOARCH=arm64 CGO_ENABLED=0 go vet ./...
 	go run $(LINT) run ./...
+	cd hack/conformance && go vet . && go run $(LINT) run -c ../../.golangci.yml . # a module of its own
+
+conformance: build ## runtime-tools' validation programs on sbxrun, runc and crun (as root)
+	hack/deps conformance
+	cd hack/conformance && go test . && go run . -bin ../../bin/sbxrun
 
 bench: build ## start-up beside runc, crun and bwrap, and the cost of supervision
 	hack/deps bench
@@ -33,4 +38,4 @@ clean: ## remove what was built
 	rm -rf bin .cache
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 13

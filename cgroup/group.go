@@ -88,6 +88,7 @@ func Create(path, id string, res *specs.LinuxResources) (_ *Group, err error) {
 	if res == nil {
 		res = &specs.LinuxResources{}
 	}
+	res = meant(res)
 	h, err := machine()
 	if err != nil {
 		return nil, err
@@ -385,6 +386,7 @@ func (g *Group) has(h *host, controller string) bool {
 // stays; device rules cannot be changed. A controller that the group was made
 // without gives *Missing.
 func (g *Group) Update(res *specs.LinuxResources) error {
+	res = meant(res)
 	h, err := machine()
 	if err != nil {
 		return err

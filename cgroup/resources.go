@@ -17,6 +17,36 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
+// meant takes out the zeros: engines send them for what is not set, and none of these
+// numbers means anything as zero.
+func meant(in *specs.LinuxResources) *specs.LinuxResources {
+	res := *in
+	if res.Memory != nil {
+		m := *res.Memory
+		m.Limit, m.Reservation, m.Swap, m.KernelTCP = nonZero(m.Limit), nonZero(m.Reservation), nonZero(m.Swap), nonZero(m.KernelTCP)
+		res.Memory = &m
+	}
+	if res.CPU != nil {
+		c := *res.CPU
+		c.Shares, c.Quota, c.Period = nonZero(c.Shares), nonZero(c.Quota), nonZero(c.Period)
+		c.RealtimeRuntime, c.RealtimePeriod = nonZero(c.RealtimeRuntime), nonZero(c.RealtimePeriod)
+		res.CPU = &c
+	}
+	if res.BlockIO != nil {
+		b := *res.BlockIO
+		b.Weight, b.LeafWeight = nonZero(b.Weight), nonZero(b.LeafWeight)
+		res.BlockIO = &b
+	}
+	return &res
+}
+
+func nonZero[T int64 | uint64 | uint16](v *T) *T {
+	if v != nil && *v == 0 {
+		return nil
+	}
+	return v
+}
+
 // setting is one value for one file of the group of a controller.
 type setting struct{ controller, file, value string }
 
@@ -32,11 +62,11 @@ func demands(res *specs.LinuxResources) (need []string) {
 	}
 	add("pids", res.Pids != nil && res.Pids.Limit != nil)
 	if c := res.CPU; c != nil {
-		add("cpu", set(c.Shares) || set(c.Quota) || set(c.Period) || c.Burst != nil || c.Idle != nil || c.RealtimePeriod != nil || c.RealtimeRuntime != nil)
+		add("cpu", c.Shares != nil || c.Quota != nil || c.Period != nil || c.Burst != nil || c.Idle != nil || c.RealtimePeriod != nil || c.RealtimeRuntime != nil)
 		add("cpuset", c.Cpus != "" || c.Mems != "")
 	}
 	if b := res.BlockIO; b != nil {
-		add("io", set(b.Weight) || set(b.LeafWeight) || len(b.WeightDevice)+len(b.ThrottleReadBpsDevice)+len(b.ThrottleWriteBpsDevice)+len(b.ThrottleReadIOPSDevice)+len(b.ThrottleWriteIOPSDevice) > 0)
+		add("io", b.Weight != nil || b.LeafWeight != nil || len(b.WeightDevice)+len(b.ThrottleReadBpsDevice)+len(b.ThrottleWriteBpsDevice)+len(b.ThrottleReadIOPSDevice)+len(b.ThrottleWriteIOPSDevice) > 0)
 	}
 	add("hugetlb", len(res.HugepageLimits) > 0)
 	add("rdma", len(res.Rdma) > 0)
@@ -51,8 +81,6 @@ func demands(res *specs.LinuxResources) (need []string) {
 	}
 	return need
 }
-
-func set[T int64 | uint64 | uint16](v *T) bool { return v != nil && *v != 0 }
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
@@ -166,15 +194,15 @@ func cpuV2(in, lib *specs.LinuxResources) (own []setting, _ error) {
 	if c.RealtimePeriod != nil || c.RealtimeRuntime != nil {
 		return nil, unsupported("cpu.realtime", "cgroup v2 has no limit of realtime tasks")
 	}
-	if set(c.Shares) {
+	if c.Shares != nil {
 		lib.CPU = &specs.LinuxCPU{Shares: c.Shares}
 	}
-	if set(c.Quota) || set(c.Period) {
+	if c.Quota != nil || c.Period != nil {
 		value := "max"
-		if set(c.Quota) && *c.Quota > 0 {
+		if c.Quota != nil && *c.Quota > 0 {
 			value = strconv.FormatInt(*c.Quota, 10)
 		}
-		if set(c.Period) {
+		if c.Period != nil {
 			value += " " + strconv.FormatUint(*c.Period, 10)
 		}
 		own = append(own, setting{"cpu", "cpu.max", value})
@@ -194,7 +222,7 @@ func ioV2(in, lib *specs.LinuxResources) ([]setting, error) {
 	if b == nil {
 		return nil, nil
 	}
-	if set(b.LeafWeight) || len(b.WeightDevice) > 0 {
+	if b.LeafWeight != nil || len(b.WeightDevice) > 0 {
 		return nil, unsupported("blockIO.leafWeight and weightDevice", "only v1 has them")
 	}
 	keep := *b
@@ -202,7 +230,7 @@ func ioV2(in, lib *specs.LinuxResources) ([]setting, error) {
 	if keep.ThrottleReadBpsDevice != nil || keep.ThrottleWriteBpsDevice != nil || keep.ThrottleReadIOPSDevice != nil || keep.ThrottleWriteIOPSDevice != nil {
 		lib.BlockIO = &keep
 	}
-	if !set(b.Weight) {
+	if b.Weight == nil {
 		return nil, nil
 	}
 	if *b.Weight < 10 || *b.Weight > 1000 {
@@ -231,8 +259,7 @@ func rdma(devices map[string]specs.LinuxRdma) (own []setting) {
 }
 
 // forV1 splits the resources likewise for the v1 hierarchies. On v1 the library
-// ignores cpu idle and burst, writes zeros that mean "unset", and cannot update
-// hugetlb. pids.max is not its business: see Arm.
+// ignores cpu idle and burst, and cannot update hugetlb. pids.max is not its business: see Arm.
 func forV1(res specs.LinuxResources, onV1 func(string) bool) (*specs.LinuxResources, []setting) {
 	lib := res
 	lib.Pids, lib.Rdma, lib.HugepageLimits = nil, nil, nil
@@ -241,17 +268,7 @@ func forV1(res specs.LinuxResources, onV1 func(string) bool) (*specs.LinuxResour
 	}
 	var own []setting
 	if res.CPU != nil {
-		c := *res.CPU
-		if !set(c.Shares) {
-			c.Shares = nil
-		}
-		if !set(c.Quota) {
-			c.Quota = nil
-		}
-		if !set(c.Period) {
-			c.Period = nil
-		}
-		lib.CPU = &c
+		c := res.CPU
 		if c.Burst != nil {
 			own = append(own, setting{"cpu", "cpu.cfs_burst_us", strconv.FormatUint(*c.Burst, 10)})
 		}

@@ -82,7 +82,7 @@ func TestEveryLimitDemandsItsController(t *testing.T) {
 	if got := demands(res); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := demands(&specs.LinuxResources{Memory: &specs.LinuxMemory{DisableOOMKiller: ptr(false)}, CPU: &specs.LinuxCPU{Shares: ptr(uint64(0))}}); len(got) > 0 {
+	if got := demands(meant(&specs.LinuxResources{Memory: &specs.LinuxMemory{DisableOOMKiller: ptr(false)}, CPU: &specs.LinuxCPU{Shares: ptr(uint64(0))}, BlockIO: &specs.LinuxBlockIO{Weight: ptr(uint16(0))}})); len(got) > 0 {
 		t.Errorf("fields that ask for nothing demand %v", got)
 	}
 	h := &host{v1: map[string]hierarchy{"memory": {}, "pids": {}}}

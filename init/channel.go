@@ -12,6 +12,7 @@
 //	    │                                │  "start" makes and which becomes the channel;
 //	    │                                │  another 'G' comes on it
 //	    │                                │  remaining steps, execve
+//	    │◀── 'L' descriptor ─────────────│  a filter with a listener is installed: waits for 'G'
 //	    │◀── 'E' step, op, path, errno ──│  instead, when a step fails
 //	    │◀── EOF ────────────────────────│  OpExec: the program runs, fd 3 was close-on-exec
 //	    │◀── 'S' pid, later 'X' status ──│  OpReap: the reaper speaks, see reaper.go
@@ -40,10 +41,11 @@ var channel = ChannelFD
 
 // Frames that init sends; the reaper's are FrameStarted and following.
 const (
-	FrameReady = 'R'
-	FrameHooks = 'H'
-	FrameError = 'E'
-	frameGo    = 'G'
+	FrameReady    = 'R'
+	FrameHooks    = 'H'
+	FrameListener = 'L'
+	FrameError    = 'E'
+	frameGo       = 'G'
 )
 
 // Failure says which step failed and how. It is an error.

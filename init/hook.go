@@ -39,10 +39,6 @@ func (s *state) hook(st Step) error {
 			return err
 		}
 	}
-	// Nothing that init holds goes to what runs inside.
-	if err := closeFrom(ChannelFD); err != nil {
-		return err
-	}
 	stdin, err := scratch(state)
 	if err != nil {
 		return err

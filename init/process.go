@@ -5,11 +5,14 @@
 package sbxinit
 
 import (
+	"encoding/binary"
 	"strings"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/rootfs"
 )
 
 func (s *state) chdir(st Step) error {
@@ -44,6 +47,39 @@ func (s *state) oomScore(st Step) error {
 	defer unix.Close(fd)
 	_, err = unix.Write(fd, []byte(st.Strs[0]))
 	return call("write", "/proc/self/oom_score_adj", err)
+}
+
+func (s *state) scheduler(st Step) error {
+	n := st.Nums
+	attr := unix.SchedAttr{
+		Policy: uint32(n[0]), Flags: n[1], Nice: int32(uint32(n[2])), Priority: uint32(n[3]),
+		Runtime: n[4], Deadline: n[5], Period: n[6],
+	}
+	return call("sched_setattr", "", unix.SchedSetAttr(0, &attr, 0))
+}
+
+func (s *state) ioPriority(st Step) error {
+	const whoProcess = 1 // IOPRIO_WHO_PROCESS; 0 is this thread
+	_, _, e := unix.RawSyscall(unix.SYS_IOPRIO_SET, whoProcess, 0, uintptr(st.Nums[0]))
+	return call("ioprio_set", "", errnoErr(e))
+}
+
+func (s *state) affinity(st Step) error {
+	var set unix.CPUSet
+	for _, cpu := range st.Nums {
+		set.Set(int(cpu))
+	}
+	return call("sched_setaffinity", "", unix.SchedSetaffinity(0, &set))
+}
+
+func (s *state) personality(st Step) error {
+	_, _, e := unix.RawSyscall(unix.SYS_PERSONALITY, uintptr(st.Nums[0]), 0, 0)
+	return call("personality", "", errnoErr(e))
+}
+
+// label names the AppArmor profile or SELinux context that execve changes to.
+func (s *state) label(st Step) error {
+	return rootfs.WriteOwnProc("/proc/thread-self/attr/"+st.Strs[0], st.Strs[1])
 }
 
 // bounding drops every capability that is not in the mask from the bounding set.
@@ -143,8 +179,24 @@ func (s *state) seccomp(st Step) error {
 	prog := make([]unix.SockFilter, len(code)/unix.SizeofSockFilter)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), len(code)), code)
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
-	_, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uintptr(st.Nums[0]), uintptr(unsafe.Pointer(&fprog)))
-	return call("seccomp", "SECCOMP_SET_MODE_FILTER", errnoErr(e))
+	fd, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uintptr(st.Nums[0]), uintptr(unsafe.Pointer(&fprog)))
+	if e != 0 || st.Nums[0]&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER == 0 {
+		return call("seccomp", "SECCOMP_SET_MODE_FILTER", errnoErr(e))
+	}
+	return handListener(int(fd))
+}
+
+// handListener lets the runtime fetch the filter's listener, by pidfd_getfd(2). Of the
+// calls that the filter may already pass to it only write is known not to be among them.
+func handListener(fd int) error {
+	frame := binary.NativeEndian.AppendUint32([]byte{FrameListener}, uint32(fd))
+	if _, err := unix.Write(channel, frame); err != nil {
+		return call("write", "channel", err)
+	}
+	if err := receiveGo(); err != nil {
+		return call("read", "channel", err)
+	}
+	return call("close", "listener", unix.Close(fd))
 }
 
 // exec replaces init by the program.

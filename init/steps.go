@@ -44,6 +44,11 @@ const (
 	OpChdir           // strs: path inside the container
 	OpRlimit          // nums: resource, soft, hard
 	OpOOMScore        // strs: value
+	OpScheduler       // nums: policy, flags, nice, priority, runtime, deadline, period
+	OpIOPriority      // nums: class and priority as ioprio_set(2) takes them
+	OpAffinity        // nums: CPUs
+	OpPersonality     // nums: as personality(2) takes it
+	OpLabel           // strs: file below /proc/thread-self/attr, what execve gives the program
 	OpBounding        // nums: mask of capabilities that stay
 	OpUser            // nums: uid, gid, umask, additional gids…
 	OpCaps            // nums: effective, permitted, inheritable, ambient
@@ -89,6 +94,11 @@ var table = [opCount]row{
 	OpChdir:        {"chdir", "", 0, 1, (*state).chdir},
 	OpRlimit:       {"rlimit", "limits", 3, 1, (*state).rlimit},
 	OpOOMScore:     {"oom_score_adj", "", 0, 1, (*state).oomScore},
+	OpScheduler:    {"scheduler", "", 7, 0, (*state).scheduler},
+	OpIOPriority:   {"io priority", "", 1, 0, (*state).ioPriority},
+	OpAffinity:     {"cpu affinity", "", 1, 0, (*state).affinity},
+	OpPersonality:  {"personality", "", 1, 0, (*state).personality},
+	OpLabel:        {"security label", "capabilities", 0, 2, (*state).label},
 	OpBounding:     {"bounding set", "capabilities", 1, 0, (*state).bounding},
 	OpUser:         {"user", "", 3, 0, (*state).user},
 	OpCaps:         {"capability sets", "capabilities", 4, 0, (*state).caps},

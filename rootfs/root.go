@@ -9,7 +9,6 @@ package rootfs
 import (
 	"io/fs"
 	"path"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -221,27 +220,6 @@ func (r *Root) Symlink(target, p string) error {
 	defer unix.Close(parent)
 	if err := unix.Symlinkat(target, parent, path.Base(p)); err != nil && err != unix.EEXIST {
 		return wrap("symlink", p, err)
-	}
-	return nil
-}
-
-// WriteProc writes value to the file p below the container's /proc, after a
-// check that the file really lies on procfs (CVE-2025-52881).
-func (r *Root) WriteProc(p, value string) error {
-	fd, err := r.resolve(p, unix.O_WRONLY|unix.O_NOFOLLOW)
-	if err != nil {
-		return wrap("open", p, err)
-	}
-	defer unix.Close(fd)
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil {
-		return wrap("statfs", p, err)
-	}
-	if st.Type != unix.PROC_SUPER_MAGIC {
-		return wrap("check procfs of", p, unix.EXDEV)
-	}
-	if _, err := unix.Write(fd, []byte(value)); err != nil {
-		return wrap("write "+strings.TrimSpace(value)+" to", p, err)
 	}
 	return nil
 }

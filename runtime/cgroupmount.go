@@ -25,12 +25,11 @@ type hierarchy struct {
 }
 
 // cgroupMounts gives the mounts that a mount of type "cgroup" stands for. On pure v2
-// it is one mount; else a small tmpfs with one mount for each hierarchy. readonly
-// says that the tmpfs has to be made read-only after the mounts in it.
-func cgroupMounts(m rootfs.Mount) (mounts []rootfs.Mount, readonly bool, err error) {
+// it is one mount; else a small tmpfs with one mount for each hierarchy.
+func cgroupMounts(m rootfs.Mount) (mounts []rootfs.Mount, err error) {
 	hierarchies, pure, err := hostHierarchies()
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	one := func(target string, h hierarchy) rootfs.Mount {
 		out := m
@@ -41,13 +40,21 @@ func cgroupMounts(m rootfs.Mount) (mounts []rootfs.Mount, readonly bool, err err
 		return out
 	}
 	if pure {
-		return []rootfs.Mount{one(m.Target, hierarchy{unified: true})}, false, nil
+		return []rootfs.Mount{one(m.Target, hierarchy{unified: true})}, nil
 	}
 	mounts = append(mounts, groupTmpfs(m))
 	for _, h := range hierarchies {
 		mounts = append(mounts, one(path.Join(m.Target, h.name), h))
 	}
-	return mounts, m.Set&unix.MOUNT_ATTR_RDONLY != 0, nil
+	if m.Set&unix.MOUNT_ATTR_RDONLY != 0 {
+		mounts = append(mounts, readonlyAgain(m))
+	}
+	return mounts, nil
+}
+
+// readonlyAgain makes the tmpfs of the hierarchies read-only, once they are in it.
+func readonlyAgain(m rootfs.Mount) rootfs.Mount {
+	return rootfs.Mount{Target: m.Target, Remount: true, Bind: true, Set: unix.MOUNT_ATTR_RDONLY}
 }
 
 // groupMount is a mount of type "cgroup" without a cgroup namespace: binds of the
@@ -89,7 +96,8 @@ func (b *blueprint) showGroup(group *cgroup.Group) error {
 				}
 			}
 			if g.mount.Set&unix.MOUNT_ATTR_RDONLY != 0 {
-				steps.Add(sbxinit.OpReadonly, nil, g.mount.Target)
+				nums, strs := sbxinit.MountStep(readonlyAgain(g.mount))
+				steps.Add(sbxinit.OpMount, nums, strs...)
 			}
 		}
 		b.plan = slices.Insert(b.plan, g.at, steps...)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,7 @@ func (s *Store) Run(sp *specs.Spec, opt RunOptions) (code int, err error) {
 		return 0, err
 	}
 	defer ch.close()
+	ch.listen = c.listener(ch.proc.Pid)
 	if err := ch.started(false); err != nil {
 		ch.abandon()
 		return 0, errors.Join(explain(err), c.Delete(true), c.Close())
@@ -258,7 +260,7 @@ func (c *Container) Start() error {
 		return fmt.Errorf("reach the container's init: %w", err)
 	}
 	defer conn.Close()
-	ch := &child{channel: conn}
+	ch := &child{channel: conn, listen: c.listener(c.record.Pid)}
 	if err := ch.release(false); err != nil {
 		return explain(err)
 	}
@@ -425,6 +427,12 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 		return errors.New("the container has no control group")
 	}
 	defer g.Close()
+	// Engines send all that they know, the device rules that hold anyway included.
+	if now := c.record.Config.Linux.Resources; now != nil && reflect.DeepEqual(now.Devices, res.Devices) {
+		changed := *res
+		changed.Devices = nil
+		res = &changed
+	}
 	return g.Update(res)
 }
 

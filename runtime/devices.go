@@ -84,5 +84,9 @@ func deviceStep(d specs.LinuxDevice, bind uint64) ([]uint64, error) {
 	if d.GID != nil {
 		gid = uint64(*d.GID)
 	}
-	return []uint64{bind, kind | mode, unix.Mkdev(uint32(d.Major), uint32(d.Minor)), uid, gid}, nil
+	dev := unix.Mkdev(uint32(d.Major), uint32(d.Minor))
+	if kind == unix.S_IFIFO { // has no numbers, whatever is written there
+		dev = 0
+	}
+	return []uint64{bind, kind | mode, dev, uid, gid}, nil
 }

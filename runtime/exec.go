@@ -72,6 +72,13 @@ func (c *Container) execPlan(opt ExecOptions) (*blueprint, error) {
 	if opt.Process.Terminal {
 		b.plan.Add(sbxinit.OpTerminal, consoleStep(opt.Process))
 	}
+	_, final, err := affinity(opt.Process)
+	if err != nil {
+		return nil, err
+	}
+	if len(final) > 0 {
+		b.plan.Add(sbxinit.OpAffinity, final)
+	}
 	b.plan.Add(sbxinit.OpReady, nil)
 	return b, b.process("")
 }
@@ -149,6 +156,15 @@ func closeAll(files []*os.File) {
 
 // settleExec takes the started init up to its execve.
 func (c *Container) settleExec(ch *child, plan *blueprint, opt ExecOptions) error {
+	initial, _, err := affinity(opt.Process)
+	if err != nil {
+		return err
+	}
+	if len(initial) > 0 {
+		if err := startOn(ch.proc.Pid, initial); err != nil {
+			return err
+		}
+	}
 	if g := c.group(); g != nil {
 		defer g.Close()
 		if err := g.Adopt(ch.proc.Pid); err != nil {
@@ -168,6 +184,7 @@ func (c *Container) settleExec(ch *child, plan *blueprint, opt ExecOptions) erro
 			return fmt.Errorf("write the pid file: %w", err)
 		}
 	}
+	ch.listen = c.listener(ch.proc.Pid)
 	return ch.release(false)
 }
 

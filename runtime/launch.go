@@ -27,6 +27,8 @@ type child struct {
 	proc    *os.Process
 	channel *net.UnixConn
 	hand    *os.File // what init handed over: its working directory or terminal, nil without
+	// listen takes the listener of the program's filter, which is descriptor fd of init.
+	listen func(fd int) error
 }
 
 // stdio are the descriptors that the program gets as 0, 1 and 2.
@@ -302,6 +304,18 @@ func (c *child) started(reaped bool) error {
 	switch _, err := io.ReadFull(c.channel, kind[:]); {
 	case err == io.EOF && !reaped:
 		return nil
+	case err == nil && kind[0] == sbxinit.FrameListener && c.listen != nil:
+		fd, err := c.int32()
+		if err == nil {
+			err = c.listen(int(fd))
+		}
+		if err == nil {
+			err = c.goOn()
+		}
+		if err != nil {
+			return err
+		}
+		return c.started(reaped)
 	case err != nil:
 		return c.died("before the program ran", err)
 	case kind[0] != sbxinit.FrameStarted:

@@ -6,6 +6,7 @@ package runtime
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -59,6 +60,11 @@ func decodeMount(m specs.Mount, field, bundle string) (rootfs.Mount, error) {
 	}
 	if out.Type == "bind" {
 		out.Bind = true
+	}
+	if out.Bind {
+		// A bind takes no data: the kernel ignores "mode=755", as mount(8) and the
+		// suite of runtime-tools know. A word alone may be a flag with a mistake in it.
+		out.Options = slices.DeleteFunc(out.Options, func(o string) bool { return strings.Contains(o, "=") })
 	}
 	switch {
 	case out.Bind && len(out.Options) > 0:

@@ -142,6 +142,9 @@ func (b *blueprint) filesystem(bundle string) error {
 		if err != nil {
 			return err
 		}
+		if l := sp.Linux.MountLabel; l != "" && !mount.Bind && !slices.Contains(unlabelled, mount.Type) {
+			mount.Options = append(mount.Options, "context="+l)
+		}
 		if err := b.mount(mount, source); err != nil {
 			return err
 		}
@@ -172,14 +175,14 @@ func (b *blueprint) filesystem(bundle string) error {
 
 // mount plans one entry of mounts, which for control groups are several.
 func (b *blueprint) mount(m rootfs.Mount, source sourceTree) error {
-	mounts, readonly := []rootfs.Mount{m}, false
+	mounts := []rootfs.Mount{m}
 	if m.Type == "cgroup" && !m.Bind {
 		if !b.cgroupNS {
 			b.groupMounts = append(b.groupMounts, groupMount{len(b.plan), m})
 			return nil
 		}
 		var err error
-		if mounts, readonly, err = cgroupMounts(m); err != nil {
+		if mounts, err = cgroupMounts(m); err != nil {
 			return err
 		}
 	}
@@ -187,9 +190,6 @@ func (b *blueprint) mount(m rootfs.Mount, source sourceTree) error {
 		one.Tree = b.handTree(one, source)
 		nums, strs := sbxinit.MountStep(one)
 		b.plan.Add(sbxinit.OpMount, nums, strs...)
-	}
-	if readonly {
-		b.plan.Add(sbxinit.OpReadonly, nil, m.Target)
 	}
 	return nil
 }
@@ -292,6 +292,12 @@ func (b *blueprint) process(string) error {
 		}
 		b.plan.Add(sbxinit.OpRlimit, []uint64{uint64(resource), l.Soft, l.Hard}, l.Type)
 	}
+	if err := b.scheduling(); err != nil {
+		return err
+	}
+	if err := b.labels(); err != nil {
+		return err
+	}
 	filter, err := b.filter()
 	if err != nil {
 		return err
@@ -327,8 +333,8 @@ func (b *blueprint) filter() (*sbxinit.Step, error) {
 	if err != nil {
 		return nil, fmt.Errorf("linux.seccomp: %w", err)
 	}
-	if prog.notify {
-		return nil, fmt.Errorf("linux.seccomp.listenerPath: a listener is not supported")
+	if prog.notify && b.policy != nil {
+		return nil, fmt.Errorf("linux.seccomp.listenerPath: not with a policy")
 	}
 	b.seccomp = true
 	return &sbxinit.Step{Op: sbxinit.OpSeccomp, Nums: []uint64{uint64(prog.flags)}, Strs: []string{string(prog.bytes())}}, nil
@@ -399,15 +405,8 @@ func refuse(sp *specs.Spec) error {
 		used  bool
 	}{
 		{"process.terminal", p.Terminal && spec.IsCompiled(sp)},
-		{"process.apparmorProfile", p.ApparmorProfile != ""},
-		{"process.selinuxLabel", p.SelinuxLabel != ""},
-		{"process.scheduler", p.Scheduler != nil},
-		{"process.ioPriority", p.IOPriority != nil},
-		{"process.execCPUAffinity", p.ExecCPUAffinity != nil},
-		{"linux.mountLabel", l.MountLabel != ""},
 		{"linux.intelRdt", l.IntelRdt != nil},
 		{"linux.memoryPolicy", l.MemoryPolicy != nil},
-		{"linux.personality", l.Personality != nil},
 		{"linux.timeOffsets", len(l.TimeOffsets) > 0},
 		{"linux.netDevices", len(l.NetDevices) > 0},
 		{"solaris", sp.Solaris != nil}, {"windows", sp.Windows != nil}, {"vm", sp.VM != nil},

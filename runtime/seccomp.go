@@ -166,15 +166,19 @@ func waysOf(args []specs.LinuxSeccompArg) (ways [][]specs.LinuxSeccompArg, err e
 	return ways, nil
 }
 
-// answerOf gives the value that a filter returns for an action.
-func answerOf(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, error) {
-	values := map[specs.LinuxSeccompAction]uint32{
+// seccompActions gives the value that a filter returns for an action.
+func seccompActions() map[specs.LinuxSeccompAction]uint32 {
+	return map[specs.LinuxSeccompAction]uint32{
 		specs.ActKill: unix.SECCOMP_RET_KILL_THREAD, specs.ActKillThread: unix.SECCOMP_RET_KILL_THREAD,
 		specs.ActKillProcess: unix.SECCOMP_RET_KILL_PROCESS, specs.ActTrap: unix.SECCOMP_RET_TRAP,
 		specs.ActErrno: unix.SECCOMP_RET_ERRNO, specs.ActTrace: unix.SECCOMP_RET_TRACE,
 		specs.ActAllow: unix.SECCOMP_RET_ALLOW, specs.ActLog: unix.SECCOMP_RET_LOG, specs.ActNotify: unix.SECCOMP_RET_USER_NOTIF,
 	}
-	v, ok := values[action]
+}
+
+// answerOf gives the value for an action with its errno.
+func answerOf(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, error) {
+	v, ok := seccompActions()[action]
 	if !ok {
 		return 0, fmt.Errorf("unknown action %q", action)
 	}
@@ -196,13 +200,18 @@ func answerOf(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, error) {
 // strictness orders answers as the kernel does when filters disagree.
 func strictness(answer uint32) int64 { return -int64(int32(answer & unix.SECCOMP_RET_ACTION_FULL)) }
 
-// seccompFlags gives the flags of seccomp(2). TSYNC is left out: execve leaves one
+// filterFlags are the flags of seccomp(2). TSYNC does nothing: execve leaves one
 // thread only, and that is the one with the filter.
-func seccompFlags(names []specs.LinuxSeccompFlag, notify bool) (flags uint32, err error) {
-	values := map[specs.LinuxSeccompFlag]uint32{
+func filterFlags() map[specs.LinuxSeccompFlag]uint32 {
+	return map[specs.LinuxSeccompFlag]uint32{
 		specs.LinuxSeccompFlagLog: unix.SECCOMP_FILTER_FLAG_LOG, specs.LinuxSeccompFlagSpecAllow: unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW,
 		specs.LinuxSeccompFlagWaitKillableRecv: unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, "SECCOMP_FILTER_FLAG_TSYNC": 0,
 	}
+}
+
+// seccompFlags gives the flags for seccomp(2).
+func seccompFlags(names []specs.LinuxSeccompFlag, notify bool) (flags uint32, err error) {
+	values := filterFlags()
 	for _, n := range names {
 		v, ok := values[n]
 		if !ok {

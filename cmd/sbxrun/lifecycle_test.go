@@ -333,7 +333,7 @@ func TestContainersShareNamespacesByPath(t *testing.T) {
 			}
 		}
 	})
-	if o := e.do("create", "--bundle", e.bundle, "third"); o.exit != 125 || !strings.Contains(o.stdout, "is not a network namespace") {
+	if o := e.do("create", "--bundle", e.bundle, "third"); o.exit != 1 || !strings.Contains(o.stdout, "is not a network namespace") {
 		t.Errorf("a namespace of another kind: %+v", o)
 	}
 	e.ok("delete", "--force", "first")

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
 
 	"github.com/sbxrun/sbxrun/runtime"
@@ -41,21 +43,21 @@ func main() {
 			&cli.StringFlag{Name: "log", Usage: "append errors to `FILE`"},
 			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "text or json"},
 			&cli.BoolFlag{Name: "debug", Usage: "say more in the log"},
+			&cli.StringFlag{Name: "criu", Usage: "no effect: there is no checkpoint", Hidden: true},
 			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "refused: control groups are made by writing to them"},
 			&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "no effect: what the user can do is seen"},
 		},
-		Before: checkGlobals,
-		Commands: []*cli.Command{
-			codeCommand, compileCommand, runCommand, doctorCommand, specCommand,
-			createCommand, startCommand, stateCommand, killCommand, deleteCommand, execCommand, psCommand, listCommand,
-			pauseCommand, resumeCommand, updateCommand, refusedCommand("checkpoint"), refusedCommand("restore"),
-		},
+		Before:          checkGlobals,
+		Commands:        append([]*cli.Command{codeCommand, compileCommand, runCommand, doctorCommand}, runcCommands()...),
 		CommandNotFound: func(c *cli.Context, name string) {},
 		Action:          noCommand,
 		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return err },
 		ExitErrHandler:  func(*cli.Context, error) {},
 		Writer:          os.Stdout,
 		ErrWriter:       os.Stderr,
+	}
+	cli.VersionPrinter = func(*cli.Context) {
+		fmt.Printf("sbxrun version %s\nspec: %s\ngo: %s\n", version, specs.Version, goruntime.Version())
 	}
 	for _, c := range app.Commands {
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(c, err) }
@@ -68,8 +70,51 @@ func main() {
 		os.Exit(int(status))
 	default:
 		report(os.Stderr, "error", err)
-		os.Exit(exitRefused)
+		os.Exit(exitOfError(err))
 	}
+}
+
+// exitOfError is runc's exit code for the commands that engines know from there.
+func exitOfError(err error) int {
+	var f *failure
+	if errors.As(err, &f) {
+		return f.code
+	}
+	return exitRefused
+}
+
+// runcCommands are those that mean the same as runc's.
+func runcCommands() []*cli.Command {
+	all := []*cli.Command{asRunc(execCommand, 255)}
+	for _, c := range []*cli.Command{
+		specCommand, createCommand, startCommand, stateCommand, killCommand, deleteCommand, psCommand, listCommand, pauseCommand,
+		resumeCommand, updateCommand, eventsCommand, featuresCommand, refusedCommand("checkpoint"), refusedCommand("restore"),
+	} {
+		all = append(all, asRunc(c, 1))
+	}
+	return all
+}
+
+// failure is the error of such a command.
+type failure struct {
+	error
+	code int
+}
+
+func (f *failure) Unwrap() error { return f.error }
+
+// asRunc lets a command fail with the exit code.
+func asRunc(c *cli.Command, code int) *cli.Command {
+	action := c.Action
+	c.Action = func(ctx *cli.Context) error {
+		err := action(ctx)
+		var status exitStatus
+		if err == nil || errors.As(err, &status) {
+			return err
+		}
+		return &failure{err, code}
+	}
+	return c
 }
 
 // usageError names the command, and keeps the promise of one Result with --json.

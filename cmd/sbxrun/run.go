@@ -24,6 +24,7 @@ var runCommand = &cli.Command{
 		&cli.StringFlag{Name: "result", Usage: "write the Result to `FILE`"},
 		&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return as soon as the program runs"},
 		&cli.BoolFlag{Name: "keep", Usage: "leave the container there when its program has ended"},
+		&cli.BoolFlag{Name: "no-subreaper", Usage: "no effect: sbxrun is no subreaper", Hidden: true},
 		&cli.BoolFlag{Name: "no-pivot", Usage: "refused: there is pivot_root always"},
 		&cli.BoolFlag{Name: "no-new-keyring", Usage: "stay in the caller's session keyring"}),
 	Action: func(c *cli.Context) error {
@@ -51,7 +52,7 @@ var runCommand = &cli.Command{
 		}
 		code, err := store.Run(sp, runtime.RunOptions{CreateOptions: createOptions(c, id, dir, keep), Detach: c.Bool("detach"), Leave: c.Bool("keep")})
 		if err != nil {
-			return err
+			return &failure{err, 1}
 		}
 		if code != 0 {
 			return exitStatus(code)
