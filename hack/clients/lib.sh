@@ -81,8 +81,8 @@ fails() {
 # soon CMD...: CMD succeeds within ten seconds.
 soon() {
 	local end=$((SECONDS + 10))
-	until "$@"; do
-		[ $SECONDS -lt $end ] || { echo "in vain: $*"; return 1; }
+	until "$@" >"$tmp/soon" 2>&1; do
+		[ $SECONDS -lt $end ] || { cat "$tmp/soon"; echo "in vain: $*"; return 1; }
 		sleep 0.1
 	done
 }
