@@ -80,7 +80,8 @@ func (f *Failure) Unwrap() error {
 	return f.Errno
 }
 
-func (f *Failure) encode() []byte {
+// Encode is the failure as a message on the channel.
+func (f *Failure) Encode() []byte {
 	b := []byte{FrameError, 0, 0, 0, 0}
 	for _, s := range []string{f.Step, f.Layer, f.Op, f.Path} {
 		if len(s) > 4096 {

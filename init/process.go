@@ -6,6 +6,8 @@ package sbxinit
 
 import (
 	"encoding/binary"
+	"errors"
+	"strconv"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -269,6 +271,27 @@ func closeOnExec() error {
 	return call("close_range", "", unix.CloseRange(ChannelFD, ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC))
 }
 
+// lookup says early, while the container is made, that there is no such program; engines
+// tell that from other failures. The last word has execve, with the program's user.
+func (s *state) lookup(st Step) error {
+	dir, name := st.Strs[0], st.Strs[1]
+	path, err := lookup(name, st.Strs[2:])
+	if err != nil {
+		return err
+	}
+	if path[0] != '/' {
+		path = dir + "/" + path
+	}
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return call("stat", path, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Mode&0o111 == 0 {
+		return call("execute", path, unix.EACCES)
+	}
+	return nil
+}
+
 // lookup finds the program as execvp would, with the PATH that the program gets.
 func lookup(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
@@ -295,6 +318,9 @@ func lookup(name string, env []string) (string, error) {
 			return full, nil
 		}
 		found = err
+	}
+	if found == unix.ENOENT {
+		return "", errors.New(strconv.Quote(name) + ": executable file not found in $PATH") // the words that engines look for
 	}
 	return "", call("look up in PATH", name, found)
 }

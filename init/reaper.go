@@ -13,7 +13,8 @@
 //	    │                                │                               │
 //	    │◀─ 'X' status, rusage ──────────│◀─ ends ───────────────────────┘
 //	    │                                │  goes on reaping orphans, silently
-//	    │── close, die, or any byte ────▶│  kills what is left, exit 0
+//	    │── a byte ─────────────────────▶│  exit with it as status; the rest is the supervisor's
+//	    │── close, or die ──────────────▶│  kills what is left, exit 0
 //
 // A frame is one letter and an int32 in the byte order of the machine: the pid as
 // the reaper's namespace counts, an errno, or a status as from wait4(2). After the
@@ -26,7 +27,7 @@
 // own are closed once it runs), the channel as 3 and cgroup.kill as 4; a 4 that is
 // something else or not there does no harm. It makes these system calls, which a
 // filter installed before must let through: clone (CLONE_VM|CLONE_VFORK), close,
-// close_range, execve, exit_group, kill, ppoll, prctl, rt_sigaction,
+// close_range, execve, exit_group, kill, ppoll, prctl, read, rt_sigaction,
 // rt_sigprocmask, rt_sigreturn, setsid, wait4, waitid, write. The
 // program's limits are its own too: RLIMIT_NOFILE must be at least 1, and
 // RLIMIT_CPU counts what reaping costs.

@@ -31,14 +31,17 @@ const (
 	OpReadonly        // strs: path
 	OpMask            // nums: discard; strs: path
 	OpWorkdir         // strs: path; its descriptor goes to the supervisor
+	OpDirectory       // strs: path that is made if it is missing
 	OpRootReadonly    // the container's root becomes read-only
 	OpHooks           // the runtime calls the hooks of its own namespaces
 	OpHook            // nums: argc, timeout in ms; strs: state, path, arguments, environment
 	OpPivot           // pivot_root into the container's root
 	OpHostname        // strs: name
 	OpDomainname      // strs: name
+	OpLoopback        // the network namespace gets its loopback interface
 	OpConsole         // nums: width, height, uid; a new terminal becomes stdio, its master goes to the supervisor
 	OpTerminal        // as OpConsole, in a container that has its console already
+	OpLookup          // strs: directory, program, environment; the program is there and executable
 	OpReady           // the barrier: the supervisor arms the limits and answers
 	OpAwait           // the container is created; "start" connects
 	OpChdir           // strs: path inside the container
@@ -81,14 +84,17 @@ var table = [opCount]row{
 	OpReadonly:     {"read-only path", "filesystem", 0, 1, (*state).readonlyPath},
 	OpMask:         {"mask", "filesystem", 1, 1, (*state).mask},
 	OpWorkdir:      {"working directory", "workdir", 0, 1, (*state).workdir},
+	OpDirectory:    {"directory", "filesystem", 0, 1, (*state).directory},
 	OpRootReadonly: {"read-only root", "filesystem", 0, 0, (*state).readonlyRoot},
 	OpHooks:        {"runtime hooks", "", 0, 0, (*state).awaitHooks},
 	OpHook:         {"hook", "", 2, 2, (*state).hook},
 	OpPivot:        {"pivot_root", "filesystem", 0, 0, (*state).pivot},
 	OpHostname:     {"hostname", "processes", 0, 1, (*state).hostname},
 	OpDomainname:   {"domainname", "processes", 0, 1, (*state).domainname},
+	OpLoopback:     {"loopback", "network", 0, 0, (*state).loopback},
 	OpConsole:      {"console", "", 3, 0, (*state).console},
 	OpTerminal:     {"terminal", "", 3, 0, (*state).terminal},
+	OpLookup:       {"exec", "", 0, 2, (*state).lookup},
 	OpReady:        {"ready", "", 0, 0, (*state).ready},
 	OpAwait:        {"await start", "", 0, 0, (*state).await},
 	OpChdir:        {"chdir", "", 0, 1, (*state).chdir},
@@ -137,7 +143,7 @@ func failure(step Step, err error) *Failure {
 		f.Op, f.Path = at.Op+" "+at.Path+" for", step.Strs[1]
 	case errors.As(err, &at):
 		f.Op, f.Path = at.Op, at.Path
-	case len(step.Strs) > 0 && step.Op != OpSeccomp && step.Op != OpHook:
+	case len(step.Strs) > 0 && step.Op != OpSeccomp && step.Op != OpHook && step.Op != OpLookup && step.Op != OpExec:
 		f.Path = step.Strs[0]
 	}
 	if !errors.As(err, &f.Errno) {
@@ -229,6 +235,8 @@ func (s *state) sysctl(st Step) error       { return s.root.WriteProc(st.Strs[0]
 func (s *state) readonlyPath(st Step) error { return s.root.ReadonlyPath(st.Strs[0]) }
 func (s *state) mask(st Step) error         { return s.root.Mask(st.Strs[0], st.Nums[0] == 1) }
 
+func (s *state) directory(st Step) error { return s.root.MkdirAll(st.Strs[0]) }
+
 func (s *state) workdir(st Step) (err error) {
 	s.handFD, err = s.root.Workdir(st.Strs[0])
 	return err
@@ -240,6 +248,24 @@ func (s *state) hostname(st Step) error {
 
 func (s *state) domainname(st Step) error {
 	return call("setdomainname", st.Strs[0], unix.Setdomainname([]byte(st.Strs[0])))
+}
+
+// loopback brings "lo" up (netdevice(7)).
+func (s *state) loopback(Step) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return call("socket", "AF_INET", err)
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return call("SIOCSIFFLAGS", "lo", err)
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr); err != nil {
+		return call("SIOCGIFFLAGS", "lo", err)
+	}
+	ifr.SetUint16(ifr.Uint16() | unix.IFF_UP)
+	return call("SIOCSIFFLAGS", "lo", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr))
 }
 
 // ready tells the supervisor that everything is in place and waits for its word.

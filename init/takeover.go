@@ -26,6 +26,6 @@ func init() {
 		f.Errno = e
 	}
 	// Nobody is left to hear about a failure to report it.
-	_ = writeFull(channel, f.encode())
+	_ = writeFull(channel, f.Encode())
 	unix.Exit(125)
 }

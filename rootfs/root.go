@@ -191,6 +191,15 @@ func (r *Root) target(p string, dir bool) (int, error) {
 	return openBeneath(parent, path.Base(p), unix.O_PATH)
 }
 
+// MkdirAll makes the directory p, and those above it, unless it is there.
+func (r *Root) MkdirAll(p string) error {
+	fd, err := r.mkdirAll(path.Clean("/" + p))
+	if err != nil {
+		return wrap("mkdir", p, err)
+	}
+	return unix.Close(fd)
+}
+
 // Workdir makes the directory p with mode 0700 and "tmp" in it, and opens it.
 func (r *Root) Workdir(p string) (int, error) {
 	parent, err := r.mkdirAll(path.Dir(p))

@@ -57,6 +57,9 @@ func (r *run) neverRan(res *Result, err error) {
 	if errors.Is(err, ErrUnavailable) || !errors.Is(err, errInitDied) {
 		res.Reason = Unavailable
 	}
+	if errors.Is(err, errKilledEarly) {
+		res.Reason = Canceled
+	}
 	if r.counters.OOMKills > 0 {
 		res.Reason, res.OOM, res.OOMSource = OOM, true, "cgroup"
 		res.Evidence = append(res.Evidence, oomEvidence(r.counters.OOMKills, r.policy))

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sbxrun/sbxrun/cgroup"
-	"github.com/sbxrun/sbxrun/spec"
 )
 
 // CreateOptions are the flags of "create", "run" has them too.
@@ -38,9 +37,6 @@ type RunOptions struct {
 	Leave  bool // leave the container there when the program has ended
 }
 
-// errSupervised refuses what would leave a policy's annotations without force.
-var errSupervised = errors.New("the config was compiled from a policy, which needs a supervisor: use sbxrun run")
-
 // Create makes a container: everything is in place, its first process waits for
 // Start. After an error nothing is left. The caller closes the container.
 func (s *Store) Create(sp *specs.Spec, opt CreateOptions) (*Container, error) {
@@ -49,6 +45,12 @@ func (s *Store) Create(sp *specs.Spec, opt CreateOptions) (*Container, error) {
 	}
 	if opt.ID == "" {
 		return nil, fmt.Errorf("%w: it is empty", ErrID)
+	}
+	if _, err := checkID(opt.ID); err != nil {
+		return nil, err
+	}
+	if isSupervised(sp) {
+		return s.createSupervised(sp, opt)
 	}
 	c, ch, err := s.launch(sp, opt, true)
 	if err != nil {
@@ -67,6 +69,9 @@ func (s *Store) Run(sp *specs.Spec, opt RunOptions) (code int, err error) {
 	}
 	if opt.ID, err = checkID(opt.ID); err != nil {
 		return 0, err
+	}
+	if isSupervised(sp) {
+		return 0, s.runSupervised(sp, opt)
 	}
 	c, ch, err := s.launch(sp, opt.CreateOptions, false)
 	if err != nil {
@@ -99,12 +104,6 @@ func (s *Store) Run(sp *specs.Spec, opt RunOptions) (code int, err error) {
 // launch makes the container's directory, group and init, which has leave to pass
 // its barrier and, if it waits, to wait for Start.
 func (s *Store) launch(sp *specs.Spec, opt CreateOptions, waits bool) (*Container, *child, error) {
-	if _, err := checkID(opt.ID); err != nil {
-		return nil, nil, err
-	}
-	if spec.IsCompiled(sp) {
-		return nil, nil, errSupervised
-	}
 	plan := &blueprint{spec: sp, waits: waits, keyring: !opt.OldKeyring, kept: len(opt.Keep)}
 	if err := plan.draw(opt.Bundle); err != nil {
 		return nil, nil, err
@@ -267,6 +266,9 @@ func (c *Container) Start() error {
 	if err := os.Remove(filepath.Join(c.dir, startSock)); err != nil {
 		return fmt.Errorf("remove the start socket: %w", err)
 	}
+	if c.record.Supervisor != nil {
+		c.record.Program = program(c.record.Pid)
+	}
 	return c.running()
 }
 
@@ -290,7 +292,11 @@ func (c *Container) Kill(sig unix.Signal, all bool) error {
 	if fd < 0 {
 		return errNotRunning
 	}
-	defer unix.Close(fd)
+	defer func() { unix.Close(fd) }()
+	if program := c.record.Program.open(); program >= 0 { // the reaper takes no signals
+		unix.Close(fd)
+		fd = program
+	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
 		return fmt.Errorf("signal the container: %w", err)
 	}
@@ -333,6 +339,9 @@ func (c *Container) Delete(force bool) error {
 	default:
 		return fmt.Errorf("cannot delete container %s that is not stopped: %s", c.record.ID, status)
 	}
+	if c.record.Supervisor != nil {
+		c.awaitSupervisor()
+	}
 	if g := c.group(); g != nil {
 		if err := errors.Join(g.Kill(), g.Delete()); err != nil {
 			return err
@@ -373,6 +382,9 @@ func (c *Container) State() State {
 		st.Pid = 0
 	}
 	st.Owner = ownerOfFile(c.dir)
+	if c.record.Supervisor != nil && st.Status == specs.StateStopped {
+		st.Result = c.Result()
+	}
 	return st
 }
 

@@ -116,12 +116,26 @@ func (b *blueprint) spawn(group *cgroup.Group, files []*os.File) (proc *os.Proce
 		proc, err = os.StartProcess(self, []string{sbxinit.Name}, attr)
 		return err
 	}
-	if group != nil {
-		err = group.Enter(start)
-	} else {
+	switch {
+	case group == nil:
 		err = start()
+	case b.driven:
+		// clone3(2), which could make it in the group, gives no child to a parent.
+		if err = start(); err == nil {
+			err = adopt(group, proc)
+		}
+	default:
+		err = group.Enter(start)
 	}
 	return proc, err
+}
+
+// adopt moves an init to its group while it waits for its plan.
+func adopt(group *cgroup.Group, proc *os.Process) error {
+	if err := group.Adopt(proc.Pid); err != nil {
+		return errors.Join(err, proc.Kill())
+	}
+	return nil
 }
 
 // spawnJoined makes the init process by a joiner: in namespaces that are there already,
@@ -149,10 +163,7 @@ func (b *blueprint) spawnJoined(group *cgroup.Group, image *os.File, files []*os
 	if err != nil || group == nil {
 		return proc, err
 	}
-	if err := group.Adopt(proc.Pid); err != nil {
-		return nil, errors.Join(err, proc.Kill())
-	}
-	return proc, nil
+	return proc, adopt(group, proc)
 }
 
 // procName is what a kind of namespace is called in /proc/PID/ns.
@@ -182,7 +193,10 @@ func openNamespace(ns specs.LinuxNamespace) (*os.File, error) {
 
 func (b *blueprint) sysProcAttr(group *cgroup.Group) *syscall.SysProcAttr {
 	sys := &syscall.SysProcAttr{Cloneflags: b.clone, Setsid: true}
-	if group != nil && group.FD() >= 0 {
+	if b.driven {
+		sys.Cloneflags |= unix.CLONE_PARENT
+	}
+	if group != nil && group.FD() >= 0 && !b.driven {
 		sys.UseCgroupFD, sys.CgroupFD = true, group.FD()
 	}
 	if b.has(unix.CLONE_NEWUSER) {
@@ -382,8 +396,8 @@ func (c *child) died(when string, err error) error {
 
 // abandon ends an init that is not wanted any more.
 func (c *child) abandon() {
-	_ = c.proc.Kill() // it may be gone already; Wait is what counts
-	_, _ = c.proc.Wait()
+	_ = c.proc.Kill()    // it may be gone already; Wait is what counts
+	_, _ = c.proc.Wait() // a child of our parent is his to wait for
 	c.close()
 }
 

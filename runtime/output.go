@@ -98,7 +98,7 @@ func (c *capture) stream(chars int64) Stream {
 	if s.Encoding == "" {
 		s.Encoding = bad2
 	}
-	s.Text = before + fmt.Sprintf("\n[… %d bytes omitted …]\n", s.OmittedBytes) + after
+	s.Text = before + omission(s.OmittedBytes) + after
 	return s
 }
 
@@ -178,6 +178,7 @@ func escape(b []byte) (text, note string) {
 type tap struct {
 	read    *os.File
 	capture *capture
+	live    *os.File // gets what is kept as well, nil without
 	done    chan struct{}
 	late    bool // reading stopped before the end
 }
@@ -197,7 +198,7 @@ func (t *tap) run() {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := t.read.Read(buf)
-		_, _ = t.capture.Write(buf[:n])
+		t.take(buf[:n])
 		if err != nil {
 			t.late = !errors.Is(err, io.EOF)
 			return
@@ -228,8 +229,33 @@ func (t *tap) drain(deadline time.Time) bool {
 				end = n == 0 && err == nil
 				return
 			}
-			_, _ = t.capture.Write(buf[:n])
+			t.take(buf[:n])
 		}
 	})
 	return end
 }
+
+// take keeps what was read, and passes on what goes to the head. A reader that has
+// gone away does not concern the program, which has us to write to.
+func (t *tap) take(p []byte) {
+	before := len(t.capture.head)
+	_, _ = t.capture.Write(p) // never fails
+	if t.live != nil {
+		_, _ = t.live.Write(t.capture.head[before:])
+	}
+}
+
+// finish passes on the tail and what was left out before it.
+func (t *tap) finish() {
+	if t.live == nil {
+		return
+	}
+	_, tail := t.capture.parts()
+	if omitted := t.capture.total - int64(len(t.capture.head)+len(tail)); omitted > 0 {
+		fmt.Fprint(t.live, omission(omitted))
+	}
+	_, _ = t.live.Write(tail)
+}
+
+// omission stands where a stream was cut.
+func omission(bytes int64) string { return fmt.Sprintf("\n[… %d bytes omitted …]\n", bytes) }

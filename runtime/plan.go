@@ -28,6 +28,7 @@ type blueprint struct {
 	inside  bool         // the working directory is made inside the container (OpWorkdir)
 	reaped  bool         // the program runs under the reaper
 	keyring bool         // a session keyring of its own, whatever the policy says
+	driven  bool         // init is to be a child of our parent
 	waits   bool         // init waits for "start" (OpAwait)
 	kept    int          // descriptors beyond 2 that the program gets
 	// groupMounts show the container its group; they need to know where that is.
@@ -155,6 +156,9 @@ func (b *blueprint) filesystem(bundle string) error {
 	if b.inside {
 		b.plan.Add(sbxinit.OpWorkdir, nil, spec.WorkdirPath)
 	}
+	if b.policy == nil && root != "/" {
+		b.plan.Add(sbxinit.OpDirectory, nil, sp.Process.Cwd) // as runc does
+	}
 	if sp.Process.Terminal {
 		b.plan.Add(sbxinit.OpConsole, consoleStep(sp.Process))
 	}
@@ -260,6 +264,12 @@ func (b *blueprint) names(string) error {
 	}
 	if len(sp.Linux.Sysctl) > 0 && !b.has(unix.CLONE_NEWNS) {
 		return fmt.Errorf("linux.sysctl: needs a mount namespace")
+	}
+	if b.policy == nil {
+		if b.clone&unix.CLONE_NEWNET != 0 {
+			b.plan.Add(sbxinit.OpLoopback, nil)
+		}
+		b.plan.Add(sbxinit.OpLookup, nil, append([]string{sp.Process.Cwd, sp.Process.Args[0]}, sp.Process.Env...)...)
 	}
 	b.plan.Add(sbxinit.OpReady, nil)
 	if b.waits {

@@ -69,6 +69,8 @@ type run struct {
 	reaper    *os.ProcessState
 	leftovers int
 	drained   bool
+	driven    bool // engines drive it: the reaper is their child, and has its word last
+	over      bool // the program ran, and nothing of it is left
 	fullFile  bool // a file in the working directory has exactly the size limit
 	room      room // what is left in the working directory
 	counters  cgroup.Evidence
@@ -82,12 +84,15 @@ func Run(ctx context.Context, sp *specs.Spec, opt Options) (*Result, error) {
 	r := &run{opt: opt}
 	err := r.setup(sp)
 	if err == nil {
-		err = r.start()
+		err = r.ready()
+	}
+	if err == nil {
+		err = r.release()
 	}
 	if err == nil {
 		err = r.watch(ctx)
 	}
-	if clean := r.cleanup(); err == nil {
+	if clean := errors.Join(r.collect(), r.cleanup()); err == nil {
 		err = clean
 	}
 	return r.result(sp, err), err
@@ -123,8 +128,8 @@ func (r *run) setup(sp *specs.Spec) (err error) {
 	return nil
 }
 
-// start brings the program to life: after it returns nil, the program runs.
-func (r *run) start() (err error) {
+// ready brings init to its barrier, where everything is in place.
+func (r *run) ready() (err error) {
 	stdin := r.opt.Stdin
 	if stdin == nil {
 		if stdin, err = os.Open(os.DevNull); err != nil {
@@ -141,6 +146,7 @@ func (r *run) start() (err error) {
 		}
 		defer io3[i+1].Close()
 	}
+	r.plan.driven = r.driven
 	if r.child, err = r.plan.start(r.group, io3, more{}); err != nil {
 		return err
 	}
@@ -153,8 +159,13 @@ func (r *run) start() (err error) {
 	if err = arm(r.group); err != nil {
 		return err
 	}
+	return nil
+}
+
+// release brings the program to life: after it returns nil, the program runs.
+func (r *run) release() error {
 	r.monitor = newMonitor(r.child.proc.Pid, r.policy, r.group)
-	if err = r.child.release(true); err != nil {
+	if err := r.child.release(true); err != nil {
 		return explainExec(explain(err), r.plan)
 	}
 	r.started = time.Now()
@@ -244,27 +255,36 @@ func (r *run) sweep() error {
 	if r.stop != nil || r.policy.Limits.Sweep || r.report.err != nil {
 		err = r.killAll(deadline)
 	}
-	// The reaper goes last: below L3 it is what the orphans hang on.
-	if kill := r.child.proc.Kill(); kill != nil && !errors.Is(kill, os.ErrProcessDone) {
-		err = errors.Join(err, kill)
+	if !r.driven {
+		// The reaper goes last: below L3 it is what the orphans hang on.
+		if kill := r.child.proc.Kill(); kill != nil && !errors.Is(kill, os.ErrProcessDone) {
+			err = errors.Join(err, kill)
+		}
+		var wait error
+		r.reaper, wait = r.child.proc.Wait()
+		err = errors.Join(err, wait)
 	}
-	state, wait := r.child.proc.Wait()
-	r.reaper = state
-	r.drained = true
+	r.over, r.drained = true, true
 	end := time.Now().Add(drainTime)
 	if err == nil && (r.stop != nil || r.policy.Limits.Sweep) {
 		end = time.Now().Add(killTime) // nobody is left to hold a pipe: the end is on its way
 	}
 	for _, t := range r.taps {
 		r.drained = t.drain(end) && r.drained
+		t.finish()
 	}
-	return errors.Join(err, wait)
+	return err
 }
 
 // killAll ends every process of the run.
 func (r *run) killAll(deadline time.Time) error {
 	isolated := r.plan.has(unix.CLONE_NEWPID)
+	if r.driven && r.group != nil {
+		_ = r.group.Thaw() // somebody may have paused it; one that is not frozen stays as it is
+	}
 	switch {
+	case r.driven:
+		return r.monitor.killTree(deadline)
 	case r.group != nil && isolated:
 		return r.group.Kill()
 	case isolated:
@@ -325,32 +345,42 @@ func (r *run) inspect() {
 	}
 }
 
-// cleanup takes the evidence and undoes what setup and start made. It runs in
-// every case.
-func (r *run) cleanup() error {
-	var errs []error
-	if r.reaper != nil {
+// collect takes the evidence, and the files that are wanted, before they go.
+func (r *run) collect() (err error) {
+	if r.over {
 		r.inspect()
-		if err := r.files(r.opt.Get); err != nil {
-			errs = append(errs, fmt.Errorf("%w: %w", errOutputs, err))
+		if err = r.files(r.opt.Get); err != nil {
+			err = fmt.Errorf("%w: %w", errOutputs, err)
 		}
 	}
+	if r.group == nil {
+		return err
+	}
+	var counters error
+	if r.counters, counters = r.group.Evidence(); counters != nil {
+		err = errors.Join(err, fmt.Errorf("read the control group's counters: %w", counters))
+	}
+	return err
+}
+
+// cleanup undoes what setup and ready made. It runs in every case.
+func (r *run) cleanup() error {
+	var errs []error
 	if r.child != nil {
-		if r.reaper == nil {
+		if !r.over {
 			r.child.abandon()
 		} else {
 			r.child.close()
 		}
 	}
 	for _, t := range r.taps {
-		if t != nil && r.reaper == nil {
+		if t != nil && !r.over {
 			t.read.Close()
 		}
 	}
 	if r.group != nil {
-		var err error
-		if r.counters, err = r.group.Evidence(); err != nil {
-			errs = append(errs, fmt.Errorf("read the control group's counters: %w", err))
+		if r.driven {
+			errs = append(errs, r.group.Kill())
 		}
 		r.group.RemoveStale(abandoned)
 		errs = append(errs, r.group.Delete())

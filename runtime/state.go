@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,9 +32,10 @@ type Store struct {
 	warn func(error)
 }
 
-// DefaultRoot is /run/sbxrun for root and below XDG_RUNTIME_DIR for others.
+// DefaultRoot is /run/sbxrun for root and below XDG_RUNTIME_DIR for others. A user who
+// is root in a user namespace of his own is one of the others, as with runc.
 func DefaultRoot() string {
-	if os.Geteuid() == 0 {
+	if os.Geteuid() == 0 && (os.Getenv("USER") == "root" || !inUserNamespace()) {
 		return "/run/sbxrun"
 	}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
@@ -64,6 +66,12 @@ func OpenStore(root string, warn func(error)) (*Store, error) {
 	return &Store{root: root, warn: warn}, nil
 }
 
+// inUserNamespace says whether ids here are not the machine's own.
+func inUserNamespace() bool {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && !slices.Equal(strings.Fields(string(text)), []string{"0", "0", "4294967295"})
+}
+
 // record is state.json.
 type record struct {
 	specs.State
@@ -73,6 +81,10 @@ type record struct {
 	Boot      string        `json:"boot"`      // boot id in which the pid means something
 	Cgroup    *cgroup.State `json:"cgroup,omitempty"`
 	Config    *specs.Spec   `json:"config"`
+	// Of a container with a policy: who stays with it, and the program, which the
+	// reaper, the container's first process, is not.
+	Supervisor *process `json:"supervisor,omitempty"`
+	Program    *process `json:"program,omitempty"`
 }
 
 // Container is one container of a store.

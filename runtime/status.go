@@ -5,6 +5,7 @@ package runtime
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -93,4 +94,6 @@ type State struct {
 	Rootfs  string `json:"rootfs"`
 	Created string `json:"created"`
 	Owner   string `json:"owner"`
+	// Result is the verdict on a container with a policy that has ended.
+	Result json.RawMessage `json:"result,omitempty"`
 }

@@ -369,14 +369,26 @@ func TestWhatCannotBeDoneIsRefusedInThisLife(t *testing.T) {
 	}
 }
 
-func TestAnExecutedProgramThatIsNotThereIsToldByStart(t *testing.T) {
+func TestAProgramThatIsNotThereIsToldByCreate(t *testing.T) {
 	e := newEngine(t, "true")
-	edit(t, e.bundle, func(c map[string]any) { c["process"].(map[string]any)["args"] = []string{"/no/such/program"} })
-	e.ok("create", "--bundle", e.bundle, "none")
-	if o := e.do("start", "none"); o.exit != 125 || !strings.Contains(o.stderr, "/no/such/program: no such file") {
+	for program, says := range map[string]string{
+		"/no/such/program": "stat /no/such/program: no such file",
+		"nosuchprogram":    `"nosuchprogram": executable file not found in $PATH`,
+		"/proc/version":    "permission denied",
+	} {
+		edit(t, e.bundle, func(c map[string]any) { c["process"].(map[string]any)["args"] = []string{program} })
+		if o := e.do("create", "--bundle", e.bundle, "none"); o.exit != 1 || !strings.Contains(o.stdout, says) {
+			t.Errorf("%s: %+v", program, o)
+		}
+	}
+}
+
+func TestANewNetworkHasItsLoopbackAndTheDirectoryIsMade(t *testing.T) {
+	e := newEngine(t, "pwd; busybox ifconfig lo")
+	edit(t, e.bundle, func(c map[string]any) { c["process"].(map[string]any)["cwd"] = "/made/here" })
+	if o := e.run("looped"); !strings.HasPrefix(o.stdout, "/made/here\n") || !strings.Contains(o.stdout, "127.0.0.1") {
 		t.Errorf("%+v", o)
 	}
-	e.ok("delete", "--force", "none")
 }
 
 func TestTheBinaryCannotBeOverwrittenFromAContainer(t *testing.T) {

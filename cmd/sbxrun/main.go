@@ -32,6 +32,7 @@ type exitStatus int
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func main() {
+	runtime.BecomeSupervisor()
 	app := &cli.App{
 		Name:    "sbxrun",
 		Usage:   "run code that nobody has read, under a policy that a person can read",

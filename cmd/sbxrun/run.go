@@ -36,7 +36,12 @@ var runCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
-		if spec.IsCompiled(sp) {
+		if spec.IsCompiled(sp) && !c.Bool("detach") {
+			for _, flag := range []string{"keep", "pid-file", "console-socket", "preserve-fds"} {
+				if c.IsSet(flag) {
+					return fmt.Errorf("--%s: not for a bundle with a policy in the foreground", flag)
+				}
+			}
 			return runCompiled(c, sp, runtime.Options{ID: id, Bundle: dir})
 		}
 		if c.IsSet("result") {

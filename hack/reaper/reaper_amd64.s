@@ -185,7 +185,16 @@ reap:   mov     r14d, 256
         cmp     eax, -4                 # EINTR: SIGCHLD came
         je      reap
 
-# ---- the supervisor hung up, died, or said anything at all: end ---------------
+# ---- the supervisor said how to end, hung up, or died --------------------------
+
+        # A byte is the status to end with, from a supervisor that ends the rest itself.
+        mov     edi, channel
+        lea     rsi, [rbx + number]
+        mov     edx, 1
+        sys     0                       # read
+        movzx   edi, byte ptr [rbx + number]
+        cmp     eax, 1
+        je      leave
 
         # (An unforeseen error of ppoll ends here as well, rather than in a spin.)
         mov     edi, kill_file
@@ -210,7 +219,7 @@ reap:   mov     r14d, 256
         sys     62                      # kill
 
 1:      xor     edi, edi
-        sys     231                     # exit_group; of PID 1: the namespace dies
+leave:  sys     231                     # exit_group; of PID 1: the namespace dies
 
 # ---- not started -------------------------------------------------------------
 

@@ -183,7 +183,17 @@ reap:   mov     w23, #256
         cmn     w0, #4                  // EINTR: SIGCHLD came
         b.eq    reap
 
-// ---- the supervisor hung up, died, or said anything at all: end ---------------
+// ---- the supervisor said how to end, hung up, or died --------------------------
+
+        // A byte is the status to end with, from a supervisor that ends the rest itself.
+        mov     x0, #channel
+        add     x1, x20, #number
+        mov     x2, #1
+        sys     63                      // read
+        mov     w1, w0
+        ldrb    w0, [x20, #number]
+        cmp     w1, #1
+        b.eq    leave
 
         // (An unforeseen error of ppoll ends here as well, rather than in a spin.)
         mov     x0, #kill_file
@@ -207,7 +217,7 @@ reap:   mov     w23, #256
         sys     129                     // kill
 
 1:      mov     x0, #0
-        sys     94                      // exit_group; of PID 1: the namespace dies
+leave:  sys     94                      // exit_group; of PID 1: the namespace dies
 
 // ---- not started -------------------------------------------------------------
 
