@@ -20,7 +20,7 @@ okay, this is no assertion
   ---
   {"stdout": "not ok 1 - of the container", "stderr": ""}
   ...
-not ok 5
+not ok 5 - exit status 125
   ---
   {"reference": "of 5"}
   ...
@@ -33,7 +33,7 @@ Bail out! no more
 	if r.OK != 2 || r.NotOK != 2 || r.Skipped != 1 {
 		t.Errorf("ok %d, not ok %d, skipped %d", r.OK, r.NotOK, r.Skipped)
 	}
-	if r.Passed["limit is set"] != 1 || r.Failed["limit is set"] != 1 || r.Passed["has BUNDLE/rootfs of ID"] != 1 || r.Failed[""] != 1 {
+	if r.Passed["limit is set"] != 1 || r.Failed["limit is set"] != 1 || r.Passed["has BUNDLE/rootfs of ID"] != 1 || r.Failed["exit status N"] != 1 {
 		t.Errorf("passed %v, failed %v", r.Passed, r.Failed)
 	}
 	if got := strings.Join(r.Complaints, ";"); got != "hooks MUST run;Bail out! no more" {

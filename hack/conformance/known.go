@@ -12,10 +12,17 @@ import (
 	"strings"
 )
 
-// entry is one line. Where the condition does not hold, it says nothing.
+// entry is one line. Where a condition does not hold, it says nothing.
 type entry struct {
-	program, assertion, condition, reason string
-	line                                  int
+	program, assertion string
+	conditions         []string
+	line               int
+}
+
+func (e entry) is(condition string) bool { return slices.Contains(e.conditions, condition) }
+
+func (e entry) holds() bool {
+	return !slices.ContainsFunc(e.conditions, func(c string) bool { return !conditions[c]() })
 }
 
 type knownList []entry
@@ -35,6 +42,13 @@ var conditions = map[string]func() bool{
 	"no CAP_SYS_RESOURCE": func() bool { return !hasCapability(capSysResource) },
 	"no net_cls":          func() bool { return !mounted("net_cls*") },
 	"no hugetlb of v1":    func() bool { return !mounted("hugetlb") },
+	"no SELinux":          func() bool { return !exists("/sys/fs/selinux/enforce") },
+	"no AppArmor":         func() bool { return !exists("/sys/kernel/security/apparmor") },
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // mounted says whether a controller has a hierarchy of v1.
@@ -60,23 +74,26 @@ func readKnown(file string) (knownList, error) {
 		if len(f) != 4 || f[3] == "" {
 			return nil, fmt.Errorf("%s:%d: want program, assertion, condition and reason between tabs", file, n)
 		}
-		if conditions[f[2]] == nil {
-			return nil, fmt.Errorf("%s:%d: unknown condition %q", file, n, f[2])
+		e := entry{f[0], f[1], strings.Split(f[2], ", "), n}
+		for _, c := range e.conditions {
+			if conditions[c] == nil {
+				return nil, fmt.Errorf("%s:%d: unknown condition %q", file, n, c)
+			}
 		}
-		list = append(list, entry{f[0], f[1], f[2], f[3], n})
+		list = append(list, e)
 	}
 	return list, nil
 }
 
 // races says whether a program may fail by chance.
 func (l knownList) races(program string) bool {
-	return slices.ContainsFunc(l, func(e entry) bool { return e.program == program && e.condition == race })
+	return slices.ContainsFunc(l, func(e entry) bool { return e.program == program && e.is(race) })
 }
 
 // refuses says whether sbxrun refuses what a program asks for, in the words of the list.
 func (l knownList) refuses(r *result) bool {
 	return slices.ContainsFunc(l, func(e entry) bool {
-		return e.program == r.Program && e.condition == refused && strings.Contains(r.words(), e.assertion)
+		return e.program == r.Program && e.is(refused) && e.holds() && strings.Contains(r.words(), e.assertion)
 	})
 }
 
@@ -85,7 +102,7 @@ func (l knownList) check(results table, programs []string) []string {
 	var faults []string
 	explained := map[[2]string]bool{}
 	for _, e := range l {
-		if !slices.Contains(programs, e.program) || !conditions[e.condition]() || e.condition == race {
+		if !slices.Contains(programs, e.program) || !e.holds() || e.is(race) {
 			continue
 		}
 		explained[[2]string{e.program, e.assertion}] = true
@@ -111,7 +128,7 @@ func (l knownList) check(results table, programs []string) []string {
 // stale says why an entry is not true any more.
 func (e entry) stale(results map[contender]*result) string {
 	ours := best(results, "sbxrun")
-	if e.condition == refused {
+	if e.is(refused) {
 		if !strings.Contains(ours.words(), e.assertion) {
 			return "sbxrun does not refuse it with these words"
 		}
