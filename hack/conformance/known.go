@@ -43,12 +43,17 @@ var conditions = map[string]func() bool{
 	"no net_cls":          func() bool { return !mounted("net_cls*") },
 	"no hugetlb of v1":    func() bool { return !mounted("hugetlb") },
 	"no SELinux":          func() bool { return !exists("/sys/fs/selinux/enforce") },
-	"no AppArmor":         func() bool { return !exists("/sys/kernel/security/apparmor") },
+	"no AppArmor":         func() bool { return !reads("/sys/module/apparmor/parameters/enabled", "Y\n") },
 }
 
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+func reads(path, want string) bool {
+	text, err := os.ReadFile(path)
+	return err == nil && string(text) == want
 }
 
 // mounted says whether a controller has a hierarchy of v1.
@@ -95,6 +100,18 @@ func (l knownList) refuses(r *result) bool {
 	return slices.ContainsFunc(l, func(e entry) bool {
 		return e.program == r.Program && e.is(refused) && e.holds() && strings.Contains(r.words(), e.assertion)
 	})
+}
+
+// decisions names the programs whose demand sbxrun refuses.
+func (l knownList) decisions(results table) []string {
+	var list []string
+	for p := range results {
+		if l.refuses(best(results[p], "sbxrun")) {
+			list = append(list, p)
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // check holds the list against the results, of each runtime the best.
