@@ -34,7 +34,7 @@ func judge(results table, programs []string, known knownList) []string {
 					continue
 				}
 				for _, name := range append(slices.Collect(maps.Keys(r.Passed)), endsWell) {
-					if n := r.count(name); n > ours.count(name) && n > most[name] {
+					if n := r.count(name); n > ours.count(name) && n > most[name] && !known.chances(p, name) {
 						owed[name], most[name] = peer.name, n
 					}
 				}

@@ -31,7 +31,8 @@ type knownList []entry
 const (
 	always  = "-"
 	refused = "refused" // sbxrun says the words in the place of the assertion
-	race    = "race"    // the program may fail by chance
+	race    = "race"    // the program fails now and then, and must pass in one of some attempts
+	chance  = "chance"  // it is not for the runtime to say whether the assertion passes
 )
 
 // conditions say what a machine lacks.
@@ -39,6 +40,7 @@ var conditions = map[string]func() bool{
 	always:                func() bool { return true },
 	refused:               func() bool { return true },
 	race:                  func() bool { return true },
+	chance:                func() bool { return true },
 	"no CAP_SYS_RESOURCE": func() bool { return !hasCapability(capSysResource) },
 	"no net_cls":          func() bool { return !mounted("net_cls*") },
 	"no hugetlb of v1":    func() bool { return !mounted("hugetlb") },
@@ -90,9 +92,16 @@ func readKnown(file string) (knownList, error) {
 	return list, nil
 }
 
-// races says whether a program may fail by chance.
+// races says whether a program may fail now and then.
 func (l knownList) races(program string) bool {
 	return slices.ContainsFunc(l, func(e entry) bool { return e.program == program && e.is(race) })
+}
+
+// chances says whether an assertion passes or fails by chance, and the program with it.
+func (l knownList) chances(program, assertion string) bool {
+	return slices.ContainsFunc(l, func(e entry) bool {
+		return e.program == program && e.is(chance) && (e.assertion == assertion || assertion == endsWell)
+	})
 }
 
 // refuses says whether sbxrun refuses what a program asks for, in the words of the list.
@@ -123,7 +132,7 @@ func (l knownList) check(results table, programs []string) []string {
 			continue
 		}
 		explained[[2]string{e.program, e.assertion}] = true
-		if why := e.stale(results[e.program]); why != "" {
+		if why := e.stale(results[e.program]); why != "" && !e.is(chance) {
 			faults = append(faults, fmt.Sprintf("STALE known.tsv:%d: %s: %s: %s", e.line, e.program, why, e.assertion))
 		}
 	}
