@@ -113,7 +113,8 @@ func (b *blueprint) namespaces(string) error {
 func (b *blueprint) filesystem(bundle string) error {
 	sp := b.spec
 	root := rootOf(sp, bundle)
-	if !b.has(unix.CLONE_NEWNS) {
+	own := b.has(unix.CLONE_NEWNS)
+	if !own && (b.policy != nil || root == "/") {
 		b.createHooks()
 		return b.withoutMountNamespace(root)
 	}
@@ -125,12 +126,19 @@ func (b *blueprint) filesystem(bundle string) error {
 	if final&unix.MS_UNBINDABLE != 0 { // of what nobody may bind no root can be made
 		propagation = unix.MS_PRIVATE | unix.MS_REC
 	}
-	b.plan.Add(sbxinit.OpPropagation, []uint64{propagation})
+	private, above := propagation&unix.MS_SHARED, propagation&unix.MS_SHARED
+	if own {
+		b.plan.Add(sbxinit.OpPropagation, []uint64{propagation})
+	} else {
+		// The mounts lie on the root's directory in the caller's namespace, as with runc;
+		// Delete takes them away with their lowest.
+		private = 1
+	}
 	tree := 0
 	if root != "/" {
 		tree = b.handTree(rootfs.Mount{Bind: true, Recursive: true, Source: root}, sourceTree{})
 	}
-	b.plan.Add(sbxinit.OpRoot, []uint64{uint64(tree), propagation & unix.MS_SHARED}, root)
+	b.plan.Add(sbxinit.OpRoot, []uint64{uint64(tree), private, above}, root)
 	if sp.Root.Readonly && root == "/" {
 		b.plan.Add(sbxinit.OpRootBelow, nil)
 	}
@@ -143,9 +151,7 @@ func (b *blueprint) filesystem(bundle string) error {
 		if err != nil {
 			return err
 		}
-		if l := sp.Linux.MountLabel; l != "" && !mount.Bind && !slices.Contains(unlabelled, mount.Type) {
-			mount.Options = append(mount.Options, "context="+l)
-		}
+		mount.Options = append(mount.Options, b.mountLabel(mount)...)
 		if err := b.mount(mount, source); err != nil {
 			return err
 		}
@@ -170,6 +176,10 @@ func (b *blueprint) filesystem(bundle string) error {
 		b.plan.Add(sbxinit.OpRootReadonly, nil)
 	}
 	b.createHooks()
+	if !own {
+		b.plan.Add(sbxinit.OpChroot, nil)
+		return nil
+	}
 	b.plan.Add(sbxinit.OpPivot, nil)
 	if sp.Linux.RootfsPropagation != "" {
 		b.plan.Add(sbxinit.OpPropagation, []uint64{final})
@@ -262,7 +272,7 @@ func (b *blueprint) names(string) error {
 	if sp.Domainname != "" {
 		b.plan.Add(sbxinit.OpDomainname, nil, sp.Domainname)
 	}
-	if len(sp.Linux.Sysctl) > 0 && !b.has(unix.CLONE_NEWNS) {
+	if len(sp.Linux.Sysctl) > 0 && !b.has(unix.CLONE_NEWNS) && rootOf(sp, "/") == "/" {
 		return fmt.Errorf("linux.sysctl: needs a mount namespace")
 	}
 	if b.policy == nil {

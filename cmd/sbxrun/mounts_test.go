@@ -197,3 +197,32 @@ func TestAMountIsChangedByARemount(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+func TestWithoutAMountNamespaceTheMountsGoWithTheContainer(t *testing.T) {
+	e := newEngine(t, "ls -d /proc/self; readlink /proc/self/ns/mnt; touch /x 2>&1")
+	edit(t, e.bundle, func(c map[string]any) {
+		l := c["linux"].(map[string]any)
+		l["namespaces"] = []any{map[string]any{"type": "pid"}, map[string]any{"type": "ipc"}}
+		delete(c, "hostname")
+	})
+	before := lookAround(t)
+	host, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := e.run("bare"); !strings.HasPrefix(o.stdout, "/proc/self\n"+host+"\n") || !strings.Contains(o.stdout, "Read-only") {
+		t.Errorf("%+v", o)
+	}
+	edit(t, e.bundle, func(c map[string]any) { c["process"].(map[string]any)["cwd"] = "/proc/version" })
+	if o := e.run("failing"); o.exit != 1 {
+		t.Errorf("%+v", o)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), e.bundle) {
+		t.Errorf("mounts are left below %s", e.bundle)
+	}
+	nothingLeft(t, before)
+}
