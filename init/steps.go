@@ -46,6 +46,7 @@ const (
 	OpReady           // the barrier: the supervisor arms the limits and answers
 	OpAwait           // the container is created; "start" connects
 	OpChdir           // strs: path inside the container
+	OpHome            // nums: uid; HOME becomes what the container's /etc/passwd says
 	OpRlimit          // nums: resource, soft, hard
 	OpOOMScore        // strs: value
 	OpScheduler       // nums: policy, flags, nice, priority, runtime, deadline, period
@@ -100,6 +101,7 @@ var table = [opCount]row{
 	OpReady:        {"ready", "", 0, 0, (*state).ready},
 	OpAwait:        {"await start", "", 0, 0, (*state).await},
 	OpChdir:        {"chdir", "", 0, 1, (*state).chdir},
+	OpHome:         {"home directory", "", 1, 0, (*state).findHome},
 	OpRlimit:       {"rlimit", "limits", 3, 1, (*state).rlimit},
 	OpOOMScore:     {"oom_score_adj", "", 0, 1, (*state).oomScore},
 	OpScheduler:    {"scheduler", "", 7, 0, (*state).scheduler},
@@ -120,7 +122,8 @@ var table = [opCount]row{
 // state is what the steps share.
 type state struct {
 	root   *rootfs.Root
-	handFD int // for the supervisor: the working directory or the terminal's master, -1 without
+	home   string // of OpHome
+	handFD int    // for the supervisor: the working directory or the terminal's master, -1 without
 }
 
 // perform runs the plan. It returns only on failure.

@@ -108,6 +108,9 @@ func (s *Store) launch(sp *specs.Spec, opt CreateOptions, waits bool) (*Containe
 	if err := plan.draw(opt.Bundle); err != nil {
 		return nil, nil, err
 	}
+	if err := checkRlimits(sp.Process); err != nil {
+		return nil, nil, err
+	}
 	c, err := s.reserve(opt.ID)
 	if err != nil {
 		return nil, nil, err
@@ -117,6 +120,23 @@ func (s *Store) launch(sp *specs.Spec, opt CreateOptions, waits bool) (*Containe
 		return nil, nil, errors.Join(err, c.forget(), c.Close())
 	}
 	return c, ch, nil
+}
+
+// checkRlimits refuses early what init could only refuse once the container is started:
+// hard limits above the caller's own.
+func checkRlimits(p *specs.Process) error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&head, &caps[0]); err != nil || caps[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0 {
+		return err
+	}
+	for _, l := range p.Rlimits {
+		var own unix.Rlimit
+		if err := unix.Getrlimit(rlimits[l.Type], &own); err != nil || l.Hard > own.Max {
+			return &UnavailableError{Layer: "limits", Mechanism: "setrlimit " + l.Type, Err: unix.EPERM, Remedy: remedies["limits"]}
+		}
+	}
+	return nil
 }
 
 // build makes the group and init, and writes down what there is before init gets

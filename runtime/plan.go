@@ -302,6 +302,9 @@ var rlimits = map[string]int{
 func (b *blueprint) process(string) error {
 	p := b.spec.Process
 	b.plan.Add(sbxinit.OpChdir, nil, p.Cwd)
+	if b.policy == nil && !slices.ContainsFunc(p.Env, func(e string) bool { return strings.HasPrefix(e, "HOME=") }) {
+		b.plan.Add(sbxinit.OpHome, []uint64{uint64(p.User.UID)})
+	}
 	if p.OOMScoreAdj != nil {
 		b.plan.Add(sbxinit.OpOOMScore, nil, fmt.Sprint(*p.OOMScoreAdj))
 	}

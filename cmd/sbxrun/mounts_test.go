@@ -226,3 +226,19 @@ func TestWithoutAMountNamespaceTheMountsGoWithTheContainer(t *testing.T) {
 	}
 	nothingLeft(t, before)
 }
+
+func TestATmpfsHasTheModeOfItsPlaceUnlessToldOtherwise(t *testing.T) {
+	e := newEngine(t, "stat -c %a /a /b /c")
+	for dir, mode := range map[string]os.FileMode{"a": 0o750, "b": 0o750} {
+		if err := os.Mkdir(filepath.Join(e.bundle, "rootfs", dir), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.withMount(map[string]any{"destination": "/a", "type": "tmpfs", "source": "tmpfs"})
+	e.withMount(map[string]any{"destination": "/b", "type": "tmpfs", "source": "tmpfs", "options": []string{"mode=1777", "tmpcopyup"}})
+	e.withMount(map[string]any{"destination": "/c", "type": "tmpfs", "source": "tmpfs", "options": []string{"mode=1777", "tmpcopyup"}})
+	edit(t, e.bundle, func(c map[string]any) { c["root"].(map[string]any)["readonly"] = false })
+	if o := e.run("modes"); o.stdout != "750\n1777\n1777\n" {
+		t.Errorf("%+v", o)
+	}
+}
