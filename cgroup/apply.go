@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/containerd/cgroups/v3/cgroup2"
+	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -54,7 +55,7 @@ func (g *Group) apply(h *host, res *specs.LinuxResources, fresh bool) error {
 // user, so the rules are left out there, as by other runtimes.
 func update(leaf *cgroup2.Manager, lib *cgroup2.Resources) error {
 	err := leaf.Update(lib)
-	if errors.Is(err, fs.ErrPermission) && len(lib.Devices) > 0 && os.Geteuid() != 0 {
+	if errors.Is(err, fs.ErrPermission) && len(lib.Devices) > 0 && (os.Geteuid() != 0 || userns.RunningInUserNS()) {
 		lib.Devices = nil
 		return leaf.Update(lib)
 	}

@@ -101,9 +101,18 @@ func (g *Group) Add(pid int) error {
 
 // Adopt moves a process into every group of g. It is for one that joins later; the
 // run's own processes are born in their groups.
-func (g *Group) Adopt(pid int) error {
+func (g *Group) Adopt(pid int) error { return g.AdoptBelow(pid, nil) }
+
+// AdoptBelow moves a process into groups below those of g, by controller: "" is the
+// unified hierarchy and what is not named otherwise. The groups must be there.
+func (g *Group) AdoptBelow(pid int, below map[string]string) error {
 	for _, d := range g.dirs {
-		if err := writeFile(filepath.Join(d.path, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+		sub, ok := below[d.controller]
+		if !ok {
+			sub = below[""]
+		}
+		name := filepath.Join(d.path, filepath.Clean("/"+sub), "cgroup.procs")
+		if err := writeFile(name, strconv.Itoa(pid)); err != nil {
 			return fmt.Errorf("move process %d into the group: %w", pid, err)
 		}
 	}

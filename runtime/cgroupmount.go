@@ -69,8 +69,13 @@ func (b *blueprint) showGroup(group *cgroup.Group) error {
 	if len(b.groupMounts) == 0 {
 		return nil
 	}
-	if group == nil {
-		return fmt.Errorf("mounts: %s: the container has no control group to show", b.groupMounts[0].mount.Target)
+	dirOf := func(h hierarchy) (string, bool) { return h.dirOf(group) }
+	if group == nil { // an ordinary user's: it is where its caller is
+		own, err := ownGroups()
+		if err != nil {
+			return err
+		}
+		dirOf = func(h hierarchy) (string, bool) { return h.own(own) }
 	}
 	hierarchies, pure, err := hostHierarchies()
 	if err != nil {
@@ -78,6 +83,9 @@ func (b *blueprint) showGroup(group *cgroup.Group) error {
 	}
 	for i := len(b.groupMounts) - 1; i >= 0; i-- { // from the end, so that the indices hold
 		g := b.groupMounts[i]
+		if group == nil {
+			g.mount.Set |= unix.MOUNT_ATTR_RDONLY
+		}
 		var steps sbxinit.Plan
 		bind := func(source, target string) {
 			m := g.mount
@@ -85,13 +93,13 @@ func (b *blueprint) showGroup(group *cgroup.Group) error {
 			nums, strs := sbxinit.MountStep(m)
 			steps.Add(sbxinit.OpMount, nums, strs...)
 		}
-		if dir, ok := group.Dir(""); ok && pure {
+		if dir, ok := dirOf(hierarchy{name: ".", unified: true}); ok && pure {
 			bind(dir, g.mount.Target)
 		} else {
 			nums, strs := sbxinit.MountStep(groupTmpfs(g.mount))
 			steps.Add(sbxinit.OpMount, nums, strs...)
 			for _, h := range hierarchies {
-				if dir, ok := h.dirOf(group); ok {
+				if dir, ok := dirOf(h); ok {
 					bind(dir, path.Join(g.mount.Target, h.name))
 				}
 			}
@@ -113,6 +121,34 @@ func (h hierarchy) dirOf(group *cgroup.Group) (string, bool) {
 	for _, o := range h.options {
 		if dir, ok := group.Dir(o); ok {
 			return dir, true
+		}
+	}
+	return "", false
+}
+
+// ownGroups reads which groups this process is in, by controllers, "" for the unified
+// hierarchy (cgroups(7), /proc/pid/cgroup).
+func ownGroups() (map[string]string, error) {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("find the caller's control groups: %w", err)
+	}
+	groups := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
+			for _, controller := range strings.Split(f[1], ",") {
+				groups[controller] = f[2]
+			}
+		}
+	}
+	return groups, nil
+}
+
+// own finds the caller's group in a hierarchy.
+func (h hierarchy) own(groups map[string]string) (string, bool) {
+	for _, key := range append(slices.Clone(h.options), "") {
+		if group, ok := groups[key]; ok && (key != "" || h.unified) {
+			return path.Join("/sys/fs/cgroup", h.name, group), true
 		}
 	}
 	return "", false

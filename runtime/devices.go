@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -43,7 +44,7 @@ func (b *blueprint) devices(root string) error {
 		return nil
 	}
 	bind := uint64(0)
-	if b.has(unix.CLONE_NEWUSER) {
+	if b.has(unix.CLONE_NEWUSER) || userns.RunningInUserNS() { // where there is no mknod
 		bind = 1
 	}
 	listed := map[string]bool{}

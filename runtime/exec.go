@@ -23,6 +23,8 @@ type ExecOptions struct {
 	PidFile       string
 	ConsoleSocket string
 	Detach        bool
+	IgnorePaused  bool              // a paused container is no error: it runs when that is resumed
+	Groups        map[string]string // groups below the container's, by controller, "" for all others
 	Keep          []*os.File
 }
 
@@ -35,8 +37,13 @@ var joinOrder = []string{"user", "ipc", "uts", "net", "cgroup", "pid", "mnt"}
 // call filter. It returns the exit code, 128 + signal for a signal; with Detach it
 // returns 0 as soon as the process runs.
 func (c *Container) Exec(opt ExecOptions) (int, error) {
-	if status := c.Status(); status != specs.StateRunning && status != specs.StateCreated {
-		return 0, fmt.Errorf("cannot exec in a container that is %s", status)
+	switch status := c.Status(); {
+	case status == specs.StateRunning || status == specs.StateCreated:
+	case status == Paused && opt.IgnorePaused:
+	case status == Paused:
+		return 0, errors.New("cannot exec in a paused container (use --ignore-paused to override)")
+	default:
+		return 0, fmt.Errorf("cannot exec in a %s container", status)
 	}
 	if opt.Process.Terminal && opt.Detach && opt.ConsoleSocket == "" {
 		return 0, errNoConsoleSocket
@@ -167,7 +174,7 @@ func (c *Container) settleExec(ch *child, plan *blueprint, opt ExecOptions) erro
 	}
 	if g := c.group(); g != nil {
 		defer g.Close()
-		if err := g.Adopt(ch.proc.Pid); err != nil {
+		if err := g.AdoptBelow(ch.proc.Pid, opt.Groups); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 
+	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,8 @@ func groupFor(sp *specs.Spec, id string) (*cgroup.Group, error) {
 	if err == nil {
 		return group, nil
 	}
-	if res := sp.Linux.Resources; os.Geteuid() != 0 && sp.Linux.CgroupsPath == "" && (res == nil || limitless(res)) {
+	ordinary := os.Geteuid() != 0 || userns.RunningInUserNS()
+	if res := sp.Linux.Resources; ordinary && sp.Linux.CgroupsPath == "" && (res == nil || limitless(res)) {
 		return nil, nil
 	}
 	return nil, unavailableCgroup(err)

@@ -10,10 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -35,7 +35,7 @@ type Store struct {
 // DefaultRoot is /run/sbxrun for root and below XDG_RUNTIME_DIR for others. A user who
 // is root in a user namespace of his own is one of the others, as with runc.
 func DefaultRoot() string {
-	if os.Geteuid() == 0 && (os.Getenv("USER") == "root" || !inUserNamespace()) {
+	if os.Geteuid() == 0 && (os.Getenv("USER") == "root" || !userns.RunningInUserNS()) {
 		return "/run/sbxrun"
 	}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
@@ -64,12 +64,6 @@ func OpenStore(root string, warn func(error)) (*Store, error) {
 		}
 	}
 	return &Store{root: root, warn: warn}, nil
-}
-
-// inUserNamespace says whether ids here are not the machine's own.
-func inUserNamespace() bool {
-	text, err := os.ReadFile("/proc/self/uid_map")
-	return err == nil && !slices.Equal(strings.Fields(string(text)), []string{"0", "0", "4294967295"})
 }
 
 // record is state.json.

@@ -21,7 +21,7 @@ import (
 )
 
 // ErrID says that a container id is not acceptable.
-var ErrID = errors.New("invalid container id")
+var ErrID = errors.New("invalid container ID format")
 
 // checkID refuses what could leave the directories that ids name, and makes a
 // random id of nothing.

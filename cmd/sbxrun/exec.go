@@ -27,6 +27,10 @@ var execCommand = &cli.Command{
 		&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give it a terminal"},
 		&cli.StringSliceFlag{Name: "cap", Aliases: []string{"c"}, Usage: "add a capability"},
 		&cli.BoolFlag{Name: "no-new-privs", Usage: "no new privileges"},
+		&cli.StringFlag{Name: "process-label", Usage: "SELinux label"},
+		&cli.StringFlag{Name: "apparmor", Usage: "AppArmor profile"},
+		&cli.StringSliceFlag{Name: "cgroup", Usage: "run in a group below the container's: `[CONTROLLER,…:]PATH`"},
+		&cli.BoolFlag{Name: "ignore-paused", Usage: "wait in a paused container instead of failing"},
 	),
 	Action: func(c *cli.Context) error {
 		keep, err := keptFiles(c)
@@ -39,7 +43,10 @@ var execCommand = &cli.Command{
 			if err != nil {
 				return err
 			}
-			opt := runtime.ExecOptions{Process: p, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), Detach: c.Bool("detach"), Keep: keep}
+			opt := runtime.ExecOptions{
+				Process: p, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), Keep: keep,
+				Detach: c.Bool("detach"), IgnorePaused: c.Bool("ignore-paused"), Groups: groupsOf(c.StringSlice("cgroup")),
+			}
 			code, err = ct.Exec(opt)
 			return err
 		})
@@ -48,6 +55,21 @@ var execCommand = &cli.Command{
 		}
 		return err
 	},
+}
+
+// groupsOf reads --cgroup.
+func groupsOf(flags []string) map[string]string {
+	groups := map[string]string{}
+	for _, f := range flags {
+		controllers, group, ok := strings.Cut(f, ":")
+		if !ok {
+			controllers, group = "", f
+		}
+		for _, c := range strings.Split(controllers, ",") {
+			groups[c] = group
+		}
+	}
+	return groups
 }
 
 // processOf makes the process: from the file, or the container's own with changes.
@@ -72,6 +94,12 @@ func processOf(c *cli.Context, ct *runtime.Container) (*specs.Process, error) {
 	}
 	p.Env = append(p.Env, c.StringSlice("env")...)
 	p.Terminal = c.Bool("tty")
+	if c.IsSet("process-label") {
+		p.SelinuxLabel = c.String("process-label")
+	}
+	if c.IsSet("apparmor") {
+		p.ApparmorProfile = c.String("apparmor")
+	}
 	p.NoNewPrivileges = p.NoNewPrivileges || c.Bool("no-new-privs")
 	for _, g := range c.Int64Slice("additional-gids") {
 		p.User.AdditionalGids = append(p.User.AdditionalGids, uint32(g))

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/docker/go-units"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -92,11 +93,8 @@ func keptFiles(c *cli.Context) (files []*os.File, err error) {
 
 // idOf takes the one argument.
 func idOf(c *cli.Context) (string, error) {
-	switch {
-	case c.NArg() == 0:
-		return "", fmt.Errorf("the container's id is missing")
-	case c.NArg() > 1:
-		return "", fmt.Errorf("unexpected argument %q", c.Args().Get(1))
+	if c.NArg() != 1 {
+		return "", fmt.Errorf("\"sbxrun %s\" requires exactly 1 argument, the container's id", c.Command.Name)
 	}
 	return c.Args().First(), nil
 }
@@ -117,7 +115,7 @@ func reach(c *cli.Context, by func(*runtime.Store, string) (*runtime.Container, 
 		return err
 	}
 	if c.NArg() == 0 {
-		return fmt.Errorf("the container's id is missing")
+		return fmt.Errorf("\"sbxrun %s\" requires a minimum of 1 argument, the container's id", c.Command.Name)
 	}
 	ct, err := by(store, c.Args().First())
 	if err != nil {
@@ -280,15 +278,18 @@ var updateCommand = &cli.Command{
 	Name: "update", Usage: "change the limits of a container", ArgsUsage: "ID",
 	Flags: []cli.Flag{
 		&cli.StringFlag{Name: "resources", Aliases: []string{"r"}, Usage: "LinuxResources as JSON in `FILE`, - for stdin"},
-		&cli.Int64Flag{Name: "memory", Usage: "memory limit in bytes"},
-		&cli.Int64Flag{Name: "memory-swap", Usage: "memory and swap in bytes, -1 for no limit"},
-		&cli.Int64Flag{Name: "memory-reservation", Usage: "soft limit in bytes"},
+		&cli.StringFlag{Name: "memory", Usage: "memory limit in bytes, or 64M"},
+		&cli.StringFlag{Name: "memory-swap", Usage: "memory and swap in bytes, -1 for no limit"},
+		&cli.StringFlag{Name: "memory-reservation", Usage: "soft limit in bytes"},
 		&cli.Int64Flag{Name: "cpu-quota", Usage: "microseconds in each period"},
 		&cli.Uint64Flag{Name: "cpu-period", Usage: "microseconds"},
 		&cli.Uint64Flag{Name: "cpu-share", Usage: "relative weight"},
+		&cli.Uint64Flag{Name: "cpu-rt-period", Usage: "microseconds, realtime"},
+		&cli.Int64Flag{Name: "cpu-rt-runtime", Usage: "microseconds in each realtime period"},
 		&cli.StringFlag{Name: "cpuset-cpus", Usage: "e.g. 0-1"},
 		&cli.StringFlag{Name: "cpuset-mems", Usage: "e.g. 0"},
 		&cli.Int64Flag{Name: "pids-limit", Usage: "tasks, -1 for no limit"},
+		&cli.UintFlag{Name: "blkio-weight", Usage: "10 to 1000"},
 	},
 	Action: func(c *cli.Context) error {
 		if _, err := idOf(c); err != nil {
@@ -319,30 +320,60 @@ func resourcesOf(c *cli.Context) (*specs.LinuxResources, error) {
 		}
 		return res, nil
 	}
-	number := func(name string) *int64 {
-		if !c.IsSet(name) {
-			return nil
-		}
-		n := c.Int64(name)
-		return &n
+	number, unsigned := given(c, c.Int64), given(c, c.Uint64)
+	m, err := memoryOf(c)
+	if err != nil {
+		return nil, err
 	}
-	unsigned := func(name string) *uint64 {
-		if !c.IsSet(name) {
-			return nil
-		}
-		n := c.Uint64(name)
-		return &n
-	}
-	if m := (specs.LinuxMemory{Limit: number("memory"), Swap: number("memory-swap"), Reservation: number("memory-reservation")}); m != (specs.LinuxMemory{}) {
+	if m != (specs.LinuxMemory{}) {
 		res.Memory = &m
 	}
-	if p := (specs.LinuxCPU{Quota: number("cpu-quota"), Period: unsigned("cpu-period"), Shares: unsigned("cpu-share"), Cpus: c.String("cpuset-cpus"), Mems: c.String("cpuset-mems")}); p != (specs.LinuxCPU{}) {
+	if p := (specs.LinuxCPU{
+		Quota: number("cpu-quota"), Period: unsigned("cpu-period"), Shares: unsigned("cpu-share"),
+		RealtimeRuntime: number("cpu-rt-runtime"), RealtimePeriod: unsigned("cpu-rt-period"),
+		Cpus: c.String("cpuset-cpus"), Mems: c.String("cpuset-mems"),
+	}); p != (specs.LinuxCPU{}) {
 		res.CPU = &p
 	}
 	if n := number("pids-limit"); n != nil {
 		res.Pids = &specs.LinuxPids{Limit: n}
 	}
+	if n := given(c, c.Uint)("blkio-weight"); n != nil {
+		weight := uint16(*n)
+		res.BlockIO = &specs.LinuxBlockIO{Weight: &weight}
+	}
 	return res, nil
+}
+
+// given reads a flag, nil when it was not given.
+func given[T any](c *cli.Context, read func(string) T) func(name string) *T {
+	return func(name string) *T {
+		if !c.IsSet(name) {
+			return nil
+		}
+		v := read(name)
+		return &v
+	}
+}
+
+// memoryOf reads the flags that are sizes: bytes, or a number with a unit as runc's.
+func memoryOf(c *cli.Context) (m specs.LinuxMemory, err error) {
+	for _, f := range []struct {
+		name string
+		to   **int64
+	}{{"memory", &m.Limit}, {"memory-swap", &m.Swap}, {"memory-reservation", &m.Reservation}} {
+		if !c.IsSet(f.name) {
+			continue
+		}
+		n := int64(-1)
+		if text := c.String(f.name); text != "-1" {
+			if n, err = units.RAMInBytes(text); err != nil {
+				return m, fmt.Errorf("--%s: %w", f.name, err)
+			}
+		}
+		*f.to = &n
+	}
+	return m, nil
 }
 
 // refusedCommand is a command of runc that sbxrun does not have.

@@ -341,18 +341,13 @@ func TestContainersShareNamespacesByPath(t *testing.T) {
 
 func TestWhatCannotBeDoneIsRefusedInThisLife(t *testing.T) {
 	e := newEngine(t, "true")
-	compiled := filepath.Join(t.TempDir(), "compiled")
-	if o := call(t, "compile", "-o", compiled, "--", "true"); o.exit != 0 {
-		t.Fatal(o)
-	}
 	for _, tc := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"create", "--bundle", compiled, "x"}, "needs a supervisor"},
 		{[]string{"create", "--bundle", e.bundle, "--no-pivot", "x"}, "--no-pivot"},
-		{[]string{"create", "--bundle", e.bundle, "../x"}, "invalid container id"},
-		{[]string{"create", "--bundle", e.bundle}, "id is missing"},
+		{[]string{"create", "--bundle", e.bundle, "../x"}, "invalid container ID"},
+		{[]string{"create", "--bundle", e.bundle}, "requires exactly 1 argument"},
 		{[]string{"start", "nobody"}, "does not exist"},
 		{[]string{"kill", "nobody"}, "does not exist"},
 		{[]string{"kill", "nobody", "NOSIGNAL"}, "unknown signal"},
@@ -360,7 +355,7 @@ func TestWhatCannotBeDoneIsRefusedInThisLife(t *testing.T) {
 		{[]string{"restore", "nobody"}, "restore: not supported"},
 		{[]string{"--systemd-cgroup", "list"}, "--systemd-cgroup"},
 	} {
-		if o := e.do(tc.args...); o.exit != 125 || !strings.Contains(o.stderr+o.stdout, tc.want) {
+		if o := e.do(tc.args...); o.exit == 0 || !strings.Contains(o.stderr+o.stdout, tc.want) {
 			t.Errorf("%v: %+v, want %q", tc.args, o, tc.want)
 		}
 	}

@@ -30,11 +30,11 @@ var runCommand = &cli.Command{
 	Action: func(c *cli.Context) error {
 		dir, id, err := bundleOf(c)
 		if err != nil {
-			return err
+			return &failure{err, 1}
 		}
 		sp, err := runtime.LoadBundle(dir)
 		if err != nil {
-			return err
+			return &failure{err, 1}
 		}
 		if spec.IsCompiled(sp) && !c.Bool("detach") {
 			for _, flag := range []string{"keep", "pid-file", "console-socket", "preserve-fds"} {
@@ -44,26 +44,31 @@ var runCommand = &cli.Command{
 			}
 			return runCompiled(c, sp, runtime.Options{ID: id, Bundle: dir})
 		}
-		if c.IsSet("result") {
-			return fmt.Errorf("--result: the bundle has no policy compiled into it, so there is no verdict")
-		}
-		keep, err := keptFiles(c)
-		if err != nil {
-			return err
-		}
-		store, err := openStore(c)
-		if err != nil {
-			return err
-		}
-		code, err := store.Run(sp, runtime.RunOptions{CreateOptions: createOptions(c, id, dir, keep), Detach: c.Bool("detach"), Leave: c.Bool("keep")})
-		if err != nil {
-			return &failure{err, 1}
-		}
-		if code != 0 {
-			return exitStatus(code)
-		}
-		return nil
+		return runContainer(c, sp, id, dir)
 	},
+}
+
+// runContainer runs a bundle as runc does, with state that other commands see.
+func runContainer(c *cli.Context, sp *specs.Spec, id, dir string) error {
+	if c.IsSet("result") {
+		return &failure{errors.New("--result: there is no policy compiled into the bundle, so there is no verdict"), 1}
+	}
+	keep, err := keptFiles(c)
+	if err != nil {
+		return &failure{err, 1}
+	}
+	store, err := openStore(c)
+	if err != nil {
+		return &failure{err, 1}
+	}
+	code, err := store.Run(sp, runtime.RunOptions{CreateOptions: createOptions(c, id, dir, keep), Detach: c.Bool("detach"), Leave: c.Bool("keep")})
+	switch {
+	case err != nil:
+		return &failure{err, 1}
+	case code != 0:
+		return exitStatus(code)
+	}
+	return nil
 }
 
 // bundleOf tells "run ID" and "run DIR" apart: what is a directory with a

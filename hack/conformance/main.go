@@ -92,17 +92,24 @@ func main() {
 			log.Fatal(err)
 		}
 	}
+	if refusals := known.decisions(results); len(refusals) > 0 {
+		fmt.Printf("refused by decision, whatever peers do: %s\n", strings.Join(refusals, ", "))
+	}
 	for _, f := range faults {
 		fmt.Println(f)
 	}
 	if len(faults) > 0 {
 		os.Exit(1)
 	}
-	fmt.Println("sbxrun passes whatever runc or crun pass; the rest is explained in known.tsv")
+	fmt.Println("sbxrun passes what runc or crun pass; the rest is explained in known.tsv")
 }
 
 // build makes the programs of the module and gives the names of those to run.
 func build() []string {
+	if err := os.MkdirAll(*cache, 0o755); err != nil {
+		log.Fatal(err)
+	}
+	goCommand("build", "-o", *cache+"/", "tool") // fetches the module
 	var list []string
 	dir := strings.TrimSpace(goCommand("list", "-m", "-f", "{{.Dir}}", suite))
 	pinned := map[string]bool{}
@@ -128,10 +135,6 @@ func build() []string {
 			list = append(list, e.Name())
 		}
 	}
-	if err := os.MkdirAll(*cache, 0o755); err != nil {
-		log.Fatal(err)
-	}
-	goCommand("build", "-o", *cache+"/", "tool")
 	if err := copyFile(filepath.Join(dir, beside()[1]), filepath.Join(*cache, beside()[1])); err != nil {
 		log.Fatalf("the root file system of the suite: %v", err)
 	}

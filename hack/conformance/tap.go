@@ -32,6 +32,7 @@ var (
 	line   = regexp.MustCompile(`^(not )?ok\b(?:\s+\d+)?(?:\s+-)?\s*(.*)$`)
 	skip   = regexp.MustCompile(`(?i)#\s*skip`)
 	bundle = regexp.MustCompile(`/[^ ":]*/ocitest\d+`)
+	status = regexp.MustCompile(`exit status [1-9]\d*`)
 	id     = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 )
 
@@ -86,9 +87,9 @@ func errorOf(block []string) string {
 	return fields.Error
 }
 
-// plain replaces what differs from run to run.
+// plain replaces what differs from run to run, or from runtime to runtime.
 func plain(s string) string {
-	return id.ReplaceAllString(bundle.ReplaceAllString(s, "BUNDLE"), "ID")
+	return status.ReplaceAllString(id.ReplaceAllString(bundle.ReplaceAllString(s, "BUNDLE"), "ID"), "exit status N")
 }
 
 // well says whether the program had nothing against the contender.
