@@ -26,9 +26,11 @@ lint: ## gofmt, go vet, golangci-lint
 	go run $(LINT) run ./...
 	cd hack/conformance && go vet . && go run $(LINT) run -c ../../.golangci.yml . # a module of its own
 
-conformance: build ## runtime-tools' validation programs on sbxrun, runc and crun (as root)
+conformance: build ## runtime-tools' programs on sbxrun, runc and crun; containerd, podman, Docker on sbxrun (as root)
 	hack/deps conformance
 	cd hack/conformance && go test . && go run . -bin ../../bin/sbxrun
+	hack/deps clients
+	hack/clients/all bin/sbxrun
 
 bench: build ## start-up beside runc, crun and bwrap, and the cost of supervision
 	hack/deps bench

@@ -19,7 +19,7 @@ check_or_runc() {
 	runtime_name=runc attempt "$@"
 	case $? in
 	0) mv "$tmp/said-first" "$tmp/said" && fail "$name" ;;
-	*) skipped=$((skipped + 1)) && echo "SKIP $name: runc refuses too: $(grep -iE 'not supported|not permitted|denied|can not|cannot|error' "$tmp/said" | tail -n 1)" ;;
+	*) skipped=$((skipped + 1)) && echo "SKIP $name: runc refuses too: $(grep -iE 'not supported|not permitted|denied|can not|cannot|error' "$tmp/said" | head -n 1)" ;;
 	esac
 	client rm -f own >/dev/null 2>&1
 }
@@ -142,7 +142,7 @@ paused() {
 	client rm -f own
 }
 update() {
-	begin own -m 64m -- sleep 1000
+	begin own -- sleep 1000
 	client update "${update_flags[@]}" own
 	[ "$(limit_of "$(inspect own Pid)" memory.limit_in_bytes memory.max)" = 134217728 ]
 	client rm -f own

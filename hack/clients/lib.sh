@@ -15,6 +15,7 @@ tag=sbxck-${tmp##*.}
 tag=${tag,,}
 chmod 0755 "$tmp"
 passed=0 failed=0 skipped=0
+patience=${PATIENCE:-60} # seconds for one command of an engine
 
 # check NAME CMD...: one line, and the output when it fails. In CMD, a function most
 # of the time, the first command that fails is the verdict.
@@ -78,9 +79,9 @@ fails() {
 	fi
 }
 
-# soon CMD...: CMD succeeds within ten seconds.
+# soon CMD...: CMD succeeds, sooner or later.
 soon() {
-	local end=$((SECONDS + 10))
+	local end=$((SECONDS + patience / 4))
 	until "$@" >"$tmp/soon" 2>&1; do
 		[ $SECONDS -lt $end ] || { cat "$tmp/soon"; echo "in vain: $*"; return 1; }
 		sleep 0.1
@@ -110,7 +111,7 @@ limit_of() {
 }
 
 # nothing_left WORD...: no process, mount, control group or state that carries one of
-# the words. What goes on ending gets ten seconds.
+# the words. What goes on ending gets some time.
 nothing_left() { soon no_leftovers "$@" || { leftovers "$@"; return 1; }; }
 no_leftovers() { [ -z "$(leftovers "$@")" ]; }
 leftovers() {
