@@ -43,6 +43,9 @@ func (r *Root) Mount(m Mount) error {
 		return wrap("open mount target", m.Target, err)
 	}
 	defer unix.Close(target)
+	if err := r.ordinary(m); err != nil {
+		return err
+	}
 	if m.CopyUp {
 		if err := copyUp(target, tree); err != nil {
 			return wrap("copy up", m.Target, err)
@@ -58,6 +61,23 @@ func (r *Root) Mount(m Mount) error {
 	// the target's peer group.
 	attr := unix.MountAttr{Propagation: m.Propagation}
 	return wrap("set propagation of", m.Target, setattr(tree, m.RecPropagation, &attr))
+}
+
+// ordinary refuses /proc and /sys at the end of a link, which an image could have lead
+// anywhere inside: masks and read-only paths would miss them (CVE-2021-30465's kin).
+func (r *Root) ordinary(m Mount) error {
+	if m.Type != "proc" && m.Type != "sysfs" {
+		return nil
+	}
+	fd, err := r.resolve(m.Target, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return wrap("open mount target", m.Target, err)
+	}
+	defer unix.Close(fd)
+	if is, err := isDir(fd); err != nil || !is {
+		return wrap("filesystem "+m.Type+" must be mounted on ordinary directory, not", m.Target, unix.ENOTDIR)
+	}
+	return nil
 }
 
 // keepMode lets a tmpfs without a mode of its own have that of the directory it covers,

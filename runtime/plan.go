@@ -33,6 +33,7 @@ type blueprint struct {
 	kept    int          // descriptors beyond 2 that the program gets
 	// groupMounts show the container its group; they need to know where that is.
 	groupMounts []groupMount
+	readonly    []string     // mounts that become read-only when all is in them
 	trees       []sourceTree // opened here and handed to init
 	seccomp     bool
 	cgroupNS    bool // made or joined
@@ -172,6 +173,10 @@ func (b *blueprint) filesystem(bundle string) error {
 		return err
 	}
 	b.masks()
+	for _, target := range b.readonly {
+		nums, strs := sbxinit.MountStep(readonlyAgain(rootfs.Mount{Target: target}))
+		b.plan.Add(sbxinit.OpMount, nums, strs...)
+	}
 	if sp.Root.Readonly && root != "/" {
 		b.plan.Add(sbxinit.OpRootReadonly, nil)
 	}
@@ -189,6 +194,11 @@ func (b *blueprint) filesystem(bundle string) error {
 
 // mount plans one entry of mounts, which for control groups are several.
 func (b *blueprint) mount(m rootfs.Mount, source sourceTree) error {
+	if m.Type == "tmpfs" && !m.Bind && !m.Remount && m.Set&unix.MOUNT_ATTR_RDONLY != 0 {
+		// Mount points may have to be made in it: read-only it becomes in the end.
+		m.Set &^= unix.MOUNT_ATTR_RDONLY
+		b.readonly = append(b.readonly, m.Target)
+	}
 	mounts := []rootfs.Mount{m}
 	if m.Type == "cgroup" && !m.Bind {
 		if !b.cgroupNS {
