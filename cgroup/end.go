@@ -290,6 +290,18 @@ func (d *dir) frozen() (bool, error) {
 	return strings.TrimSpace(string(b)) == "FROZEN", nil
 }
 
+// stuck says whether whoever comes into the group is frozen at once.
+func (d *dir) stuck() bool {
+	switch d.controller {
+	case "": // an empty group does not count as frozen in its events
+		return slices.Equal(words(filepath.Join(d.path, "cgroup.freeze")), []string{"1"})
+	case "freezer":
+		frozen, err := d.frozen()
+		return err == nil && frozen
+	}
+	return false
+}
+
 // freezer is the directory that can freeze: the unified one if there is one.
 func (g *Group) freezer() (*dir, error) {
 	if d := g.unified(); d != nil {

@@ -194,7 +194,11 @@ func (g *Group) add(controller, path string, adopt bool) error {
 		return fmt.Errorf("make group %s: %w", path, err)
 	}
 	err = g.open(controller, path)
-	g.dirs[len(g.dirs)-1].adopted = !made
+	d := g.dirs[len(g.dirs)-1]
+	d.adopted = !made
+	if err == nil && d.adopted && d.stuck() {
+		return fmt.Errorf("group %s: container's cgroup unexpectedly frozen", path)
+	}
 	return err
 }
 

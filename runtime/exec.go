@@ -57,6 +57,11 @@ func (c *Container) Exec(opt ExecOptions) (int, error) {
 		return 0, err
 	}
 	defer ch.close()
+	if opt.IgnorePaused { // whoever resumes it needs the lock
+		if err := c.Close(); err != nil {
+			return 0, errors.Join(err, ch.proc.Kill())
+		}
+	}
 	if err := c.settleExec(ch, plan, opt); err != nil {
 		ch.abandon()
 		return 0, explain(err)
@@ -64,7 +69,9 @@ func (c *Container) Exec(opt ExecOptions) (int, error) {
 	if opt.Detach {
 		return 0, nil
 	}
-	c.Close() // others may pause, kill or delete meanwhile
+	if err := c.Close(); err != nil { // others may pause, kill or delete meanwhile
+		return 0, err
+	}
 	return ch.wait(opt.Process.Terminal && opt.ConsoleSocket == "")
 }
 

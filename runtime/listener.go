@@ -48,7 +48,7 @@ func (c *Container) passListener(s *specs.LinuxSeccomp, pid, fd int) error {
 	}
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: s.ListenerPath, Net: "unix"})
 	if err != nil {
-		return err
+		return fmt.Errorf("failed to connect with seccomp agent: %w", err)
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil { // an agent that hangs

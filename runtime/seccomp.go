@@ -236,7 +236,7 @@ func checkNotify(s *specs.LinuxSeccomp) (notify bool, err error) {
 	for i, call := range s.Syscalls {
 		notify = notify || call.Action == specs.ActNotify
 		if call.Action == specs.ActNotify && slices.Contains(call.Names, "write") {
-			return false, fmt.Errorf("syscalls[%d]: %s on write would catch the call that hands over the listener", i, call.Action)
+			return false, fmt.Errorf("syscalls[%d]: %s cannot be used for the write syscall, which hands over the listener", i, call.Action)
 		}
 	}
 	switch {

@@ -78,3 +78,45 @@ func TestAShorterPeriodComesWithItsQuota(t *testing.T) {
 	e.ok("update", "--cpu-period", "10000", "--cpu-quota", "3000", "quick")
 	e.ok("update", "--cpu-period", "200000", "--cpu-quota", "100000", "quick")
 }
+
+func TestExecMayWaitInAPausedContainer(t *testing.T) {
+	e := newEngine(t, "sleep 100")
+	e.ok("run", "--detach", "--bundle", e.bundle, "asleep")
+	t.Cleanup(func() { e.ok("delete", "--force", "asleep") })
+	e.ok("pause", "asleep")
+	done := make(chan outcome)
+	go func() { done <- e.do("exec", "--ignore-paused", "asleep", "sh", "-c", "echo woken") }()
+	waitFor(t, "the new process", func() bool {
+		return strings.Count(e.ok("ps", "--format", "json", "asleep").stdout, ",") == 1
+	})
+	e.ok("resume", "asleep")
+	if o := <-done; o.stdout != "woken\n" {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestAFrozenGroupIsNotAdopted(t *testing.T) {
+	e := newEngine(t, "true")
+	edit(t, e.bundle, func(c map[string]any) { c["linux"].(map[string]any)["cgroupsPath"] = "/sbxrun-frozen" })
+	freeze := map[string]string{"/sys/fs/cgroup/freezer": "freezer.state=FROZEN", "/sys/fs/cgroup/unified": "cgroup.freeze=1", "/sys/fs/cgroup": "cgroup.freeze=1"}
+	for hierarchy, setting := range freeze {
+		file, value, _ := strings.Cut(setting, "=")
+		group := filepath.Join(hierarchy, "sbxrun-frozen")
+		if _, err := os.Stat(filepath.Join(hierarchy, "cgroup.procs")); err != nil {
+			continue // not a hierarchy here
+		}
+		if err := os.Mkdir(group, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(group, file), []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+		o := e.do("run", "--bundle", e.bundle, "cold")
+		if err := os.Remove(group); err != nil {
+			t.Fatal(err)
+		}
+		if o.exit != 1 || !strings.Contains(o.stderr, "unexpectedly frozen") {
+			t.Errorf("%s: %+v", hierarchy, o)
+		}
+	}
+}
