@@ -1,7 +1,7 @@
 # The checks that podman and Docker share, since they share their command line. The
 # caller has an image "check" and defines client (the engine's command), tty_client
 # (the same on a terminal), runtime_name, shared (a directory that containers may
-# write to) and flags for some commands: run_flags, init_flags, update_flags.
+# write to) and flags for some commands: run_flags, init_flags, top_flags, update_flags.
 # shellcheck shell=bash
 
 # check_or_runc NAME CMD...: where the engine may be unable to do it on this machine.
@@ -120,7 +120,7 @@ exec_in() {
 }
 sh_in() { client exec -i "$1" sh -c "$2"; }
 exec_tty() { says /dev/pts/ tty_client exec -it bg tty; }
-top() { says "ready" client top bg; }
+top() { says "ready" client top bg "${top_flags[@]}"; }
 stats() {
 	begin own -- sleep 1000
 	says "own pids 1" client stats --no-stream --format '{{.Name}} pids {{.PIDs}}' own
