@@ -51,7 +51,7 @@ foreground() {
 }
 terminal() {
 	says /dev/pts/0 run_tty -- tty
-	says "37 119" run_tty -- sh -c 'stty rows 37 cols 119; stty size'
+	says "-echo " run_tty -- sh -c 'stty -echo && stty -a'
 }
 memory_limit() {
 	begin own -m 64m -- sleep 1000
