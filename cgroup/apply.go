@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,12 +43,29 @@ func (g *Group) apply(h *host, res *specs.LinuxResources, fresh bool) error {
 		return unsupported("unified", "there is no cgroup v2 here")
 	}
 	lib, own := forV1(*res, h.onV1)
-	swap := g.swapV1(h, res.Memory)
+	swap, quota := g.swapV1(h, res.Memory), quotaV1(h, res.CPU)
 	_ = g.write(swap) // the total must be raised before the limit; lowered, this fails and the second one counts
 	if err := g.lib.Update(lib); err != nil {
 		return fmt.Errorf("set the limits of the v1 groups: %w", err)
 	}
-	return g.write(append(own, swap...))
+	if n := len(quota); n > 1 {
+		_ = g.write(quota[n-1:]) // likewise: a shorter period is refused while the old quota is too much of it
+	}
+	return g.write(slices.Concat(own, swap, quota))
+}
+
+// quotaV1 is a limit of CPU time, the quota last: written twice, both orders come.
+func quotaV1(h *host, c *specs.LinuxCPU) (own []setting) {
+	if c == nil || !h.onV1("cpu") {
+		return nil
+	}
+	if c.Period != nil {
+		own = append(own, setting{"cpu", "cpu.cfs_period_us", strconv.FormatUint(*c.Period, 10)})
+	}
+	if c.Quota != nil {
+		own = append(own, setting{"cpu", "cpu.cfs_quota_us", strconv.FormatInt(*c.Quota, 10)})
+	}
+	return own
 }
 
 // update lets the library write its part. An ordinary user may not load the BPF

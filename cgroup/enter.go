@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -106,6 +107,14 @@ func (g *Group) Adopt(pid int) error { return g.AdoptBelow(pid, nil) }
 // AdoptBelow moves a process into groups below those of g, by controller: "" is the
 // unified hierarchy and what is not named otherwise. The groups must be there.
 func (g *Group) AdoptBelow(pid int, below map[string]string) error {
+	for controller, sub := range below {
+		if controller != "" && !g.knows(controller) {
+			return fmt.Errorf("unknown controller %s", controller)
+		}
+		if !filepath.IsLocal(strings.TrimLeft(sub, "/")) && strings.Trim(sub, "/") != "" {
+			return fmt.Errorf("bad group: %s is not a sub cgroup path", sub)
+		}
+	}
 	for _, d := range g.dirs {
 		sub, ok := below[d.controller]
 		if !ok {
@@ -113,10 +122,17 @@ func (g *Group) AdoptBelow(pid int, below map[string]string) error {
 		}
 		name := filepath.Join(d.path, filepath.Clean("/"+sub), "cgroup.procs")
 		if err := writeFile(name, strconv.Itoa(pid)); err != nil {
-			return fmt.Errorf("move process %d into the group: %w", pid, err)
+			return fmt.Errorf("error adding pid %d to the group: %w", pid, err)
 		}
 	}
 	return nil
+}
+
+// knows says whether the controller acts on g, on whichever side.
+func (g *Group) knows(controller string) bool {
+	return slices.ContainsFunc(g.dirs, func(d *dir) bool {
+		return d.controller == controller || d.controller == "" && slices.Contains(words(filepath.Join(d.path, "cgroup.controllers")), controller)
+	})
 }
 
 // KillFile opens cgroup.kill write-only: "1" written to it kills the whole group.

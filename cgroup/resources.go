@@ -37,6 +37,15 @@ func meant(in *specs.LinuxResources) *specs.LinuxResources {
 		b.Weight, b.LeafWeight = nonZero(b.Weight), nonZero(b.LeafWeight)
 		res.BlockIO = &b
 	}
+	res.Devices = slices.Clone(res.Devices)
+	for i := range res.Devices { // letters that mean nothing are let pass by runc, and found in the wild
+		res.Devices[i].Access = strings.Map(func(r rune) rune {
+			if strings.ContainsRune("rwm", r) {
+				return r
+			}
+			return -1
+		}, res.Devices[i].Access)
+	}
 	return &res
 }
 
@@ -114,7 +123,7 @@ func forV2(res specs.LinuxResources, onV1 func(string) bool, oomGroup bool) (*cg
 	for _, file := range slices.Sorted(maps.Keys(res.Unified)) {
 		controller, _, ok := strings.Cut(file, ".")
 		if !ok || strings.ContainsAny(file, "/\x00") || onV1(controller) || file == "cgroup.procs" || file == "cgroup.threads" {
-			return nil, nil, unsupported("unified["+strconv.Quote(file)+"]", "no such file of a v2 controller here")
+			return nil, nil, unsupported("unified["+strconv.Quote(file)+"]", "invalid configuration: no such file of a v2 controller here")
 		}
 		own = append(own, setting{controller, file, res.Unified[file]})
 	}
@@ -269,6 +278,9 @@ func forV1(res specs.LinuxResources, onV1 func(string) bool) (*specs.LinuxResour
 	var own []setting
 	if res.CPU != nil {
 		c := res.CPU
+		rest := *c // without quota and period, see quotaV1
+		rest.Quota, rest.Period = nil, nil
+		lib.CPU = &rest
 		if c.Burst != nil {
 			own = append(own, setting{"cpu", "cpu.cfs_burst_us", strconv.FormatUint(*c.Burst, 10)})
 		}

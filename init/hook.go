@@ -84,11 +84,11 @@ func awaitHook(path string, pid, pidfd, ms, output int) error {
 	}
 	switch {
 	case late:
-		return errors.New("hook " + path + " ran past specified timeout of " + strconv.Itoa(ms) + " ms")
+		return errors.New("error running hook " + path + ": it ran past specified timeout of " + strconv.Itoa(ms) + " ms")
 	case ws.Signaled():
-		return errors.New("hook " + path + ": " + ws.Signal().String() + said(output))
+		return errors.New("error running hook " + path + ": " + ws.Signal().String() + said(output))
 	case ws.ExitStatus() != 0:
-		return errors.New("hook " + path + ": exit status " + strconv.Itoa(ws.ExitStatus()) + said(output))
+		return errors.New("error running hook " + path + ": exit status " + strconv.Itoa(ws.ExitStatus()) + said(output))
 	}
 	return nil
 }

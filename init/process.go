@@ -204,6 +204,9 @@ func handListener(fd int) error {
 // exec replaces init by the program.
 func (s *state) exec(st Step) error {
 	args, env := split(st)
+	if s.home != "" {
+		env = append(env, "HOME="+s.home)
+	}
 	path, err := lookup(args[0], env)
 	if err != nil {
 		return err
@@ -213,6 +216,33 @@ func (s *state) exec(st Step) error {
 		return err
 	}
 	return call("execve", path, syscall.Exec(path, args, env))
+}
+
+// maxPasswd bounds what is read of a passwd file, which is the image's.
+const maxPasswd = 1 << 20
+
+// findHome looks the user up. One that is not there, or a file that cannot be read,
+// gives "/".
+func (s *state) findHome(st Step) error {
+	s.home = "/"
+	fd, err := unix.Open("/etc/passwd", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	text := make([]byte, maxPasswd)
+	n, err := unix.Read(fd, text)
+	if err != nil {
+		return nil
+	}
+	uid := strconv.FormatUint(st.Nums[0], 10)
+	for line := range strings.Lines(string(text[:n])) {
+		if f := strings.Split(strings.TrimSuffix(line, "\n"), ":"); len(f) >= 6 && f[2] == uid && f[5] != "" {
+			s.home = f[5]
+			break
+		}
+	}
+	return nil
 }
 
 // keep gives the program n descriptors from 3 on, which came from FirstFree on. The

@@ -22,7 +22,7 @@ const (
 	OpCgroupNS        // a cgroup namespace, made once init is in its group
 	OpKeyring         // a session keyring of its own, empty
 	OpPropagation     // nums: MS_* flags; the whole tree stops passing mounts to the host
-	OpRoot            // nums: its tree's descriptor, the host's tree stays shared; strs: directory; it becomes the container's root
+	OpRoot            // nums: its tree's descriptor, cut it off, and the mount below it; strs: directory; it becomes the container's root
 	OpRootBelow       // the host's "/" and all below becomes read-only before own mounts come
 	OpMount           // made by MountStep; strs: source, target, type, options…
 	OpDevice          // nums: bind, mode, dev, uid, gid; strs: path
@@ -36,6 +36,7 @@ const (
 	OpHooks           // the runtime calls the hooks of its own namespaces
 	OpHook            // nums: argc, timeout in ms; strs: state, path, arguments, environment
 	OpPivot           // pivot_root into the container's root
+	OpChroot          // in place of OpPivot, where the mount namespace is the caller's
 	OpHostname        // strs: name
 	OpDomainname      // strs: name
 	OpLoopback        // the network namespace gets its loopback interface
@@ -45,6 +46,7 @@ const (
 	OpReady           // the barrier: the supervisor arms the limits and answers
 	OpAwait           // the container is created; "start" connects
 	OpChdir           // strs: path inside the container
+	OpHome            // nums: uid; HOME becomes what the container's /etc/passwd says
 	OpRlimit          // nums: resource, soft, hard
 	OpOOMScore        // strs: value
 	OpScheduler       // nums: policy, flags, nice, priority, runtime, deadline, period
@@ -75,7 +77,7 @@ var table = [opCount]row{
 	OpCgroupNS:     {"cgroup namespace", "processes", 0, 0, (*state).cgroupNS},
 	OpKeyring:      {"keyring", "processes", 0, 0, (*state).keyring},
 	OpPropagation:  {"mount propagation", "filesystem", 1, 0, (*state).propagation},
-	OpRoot:         {"root", "filesystem", 2, 1, (*state).openRoot},
+	OpRoot:         {"root", "filesystem", 3, 1, (*state).openRoot},
 	OpRootBelow:    {"read-only host tree", "filesystem", 0, 0, (*state).readonlyRoot},
 	OpMount:        {"mount", "filesystem", mountNums, 3, (*state).mount},
 	OpDevice:       {"device", "filesystem", 5, 1, (*state).device},
@@ -89,6 +91,7 @@ var table = [opCount]row{
 	OpHooks:        {"runtime hooks", "", 0, 0, (*state).awaitHooks},
 	OpHook:         {"hook", "", 2, 2, (*state).hook},
 	OpPivot:        {"pivot_root", "filesystem", 0, 0, (*state).pivot},
+	OpChroot:       {"chroot", "filesystem", 0, 0, (*state).chroot},
 	OpHostname:     {"hostname", "processes", 0, 1, (*state).hostname},
 	OpDomainname:   {"domainname", "processes", 0, 1, (*state).domainname},
 	OpLoopback:     {"loopback", "network", 0, 0, (*state).loopback},
@@ -98,6 +101,7 @@ var table = [opCount]row{
 	OpReady:        {"ready", "", 0, 0, (*state).ready},
 	OpAwait:        {"await start", "", 0, 0, (*state).await},
 	OpChdir:        {"chdir", "", 0, 1, (*state).chdir},
+	OpHome:         {"home directory", "", 1, 0, (*state).findHome},
 	OpRlimit:       {"rlimit", "limits", 3, 1, (*state).rlimit},
 	OpOOMScore:     {"oom_score_adj", "", 0, 1, (*state).oomScore},
 	OpScheduler:    {"scheduler", "", 7, 0, (*state).scheduler},
@@ -118,7 +122,8 @@ var table = [opCount]row{
 // state is what the steps share.
 type state struct {
 	root   *rootfs.Root
-	handFD int // for the supervisor: the working directory or the terminal's master, -1 without
+	home   string // of OpHome
+	handFD int    // for the supervisor: the working directory or the terminal's master, -1 without
 }
 
 // perform runs the plan. It returns only on failure.
@@ -187,7 +192,7 @@ func (s *state) propagation(st Step) error {
 }
 
 func (s *state) openRoot(st Step) (err error) {
-	s.root, err = rootfs.OpenRoot(st.Strs[0], int(st.Nums[0]), st.Nums[1] != 0)
+	s.root, err = rootfs.OpenRoot(st.Strs[0], int(st.Nums[0]), st.Nums[1] != 0, st.Nums[2] != 0)
 	return err
 }
 
@@ -240,6 +245,12 @@ func (s *state) directory(st Step) error { return s.root.MkdirAll(st.Strs[0]) }
 func (s *state) workdir(st Step) (err error) {
 	s.handFD, err = s.root.Workdir(st.Strs[0])
 	return err
+}
+
+func (s *state) chroot(Step) error {
+	root := s.root
+	s.root = nil
+	return root.Chroot()
 }
 
 func (s *state) hostname(st Step) error {

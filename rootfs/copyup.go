@@ -26,7 +26,7 @@ func copyUp(from, to int) error {
 		return err
 	}
 	defer dst.Close()
-	return copyTree(src, dst)
+	return copyEntries(src, dst) // the directory itself is as the mount's options say
 }
 
 // reopen makes a readable directory of a descriptor that only names one.
@@ -40,6 +40,17 @@ func reopen(fd int) (*os.File, error) {
 
 // copyTree copies the entries of src, and then what the directory itself is like.
 func copyTree(src, dst *os.File) error {
+	if err := copyEntries(src, dst); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
+		return err
+	}
+	return liken(int(dst.Fd()), &st)
+}
+
+func copyEntries(src, dst *os.File) error {
 	names, err := src.Readdirnames(-1)
 	if err != nil {
 		return err
@@ -49,11 +60,7 @@ func copyTree(src, dst *os.File) error {
 			return wrap("copy", name, err)
 		}
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
-		return err
-	}
-	return liken(int(dst.Fd()), &st)
+	return nil
 }
 
 func copyEntry(src, dst *os.File, name string) error {

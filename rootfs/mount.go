@@ -6,6 +6,7 @@ package rootfs
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +32,7 @@ func (r *Root) Mount(m Mount) error {
 	if m.Remount {
 		return r.remount(m)
 	}
+	m.keepMode(r)
 	tree, dir, err := m.detached()
 	if err != nil {
 		return err
@@ -41,6 +43,9 @@ func (r *Root) Mount(m Mount) error {
 		return wrap("open mount target", m.Target, err)
 	}
 	defer unix.Close(target)
+	if err := r.ordinary(m); err != nil {
+		return err
+	}
 	if m.CopyUp {
 		if err := copyUp(target, tree); err != nil {
 			return wrap("copy up", m.Target, err)
@@ -56,6 +61,40 @@ func (r *Root) Mount(m Mount) error {
 	// the target's peer group.
 	attr := unix.MountAttr{Propagation: m.Propagation}
 	return wrap("set propagation of", m.Target, setattr(tree, m.RecPropagation, &attr))
+}
+
+// ordinary refuses /proc and /sys at the end of a link, which an image could have lead
+// anywhere inside: masks and read-only paths would miss them (CVE-2021-30465's kin).
+func (r *Root) ordinary(m Mount) error {
+	if m.Type != "proc" && m.Type != "sysfs" {
+		return nil
+	}
+	fd, err := r.resolve(m.Target, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return wrap("open mount target", m.Target, err)
+	}
+	defer unix.Close(fd)
+	if is, err := isDir(fd); err != nil || !is {
+		return wrap("filesystem "+m.Type+" must be mounted on ordinary directory, not", m.Target, unix.ENOTDIR)
+	}
+	return nil
+}
+
+// keepMode lets a tmpfs without a mode of its own have that of the directory it covers,
+// as with runc.
+func (m *Mount) keepMode(r *Root) {
+	if m.Type != "tmpfs" || m.Bind || slices.ContainsFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, "mode=") }) {
+		return
+	}
+	fd, err := r.resolve(m.Target, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return // not there yet
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil {
+		m.Options = append(slices.Clone(m.Options), "mode="+strconv.FormatUint(uint64(st.Mode&0o7777), 8))
+	}
 }
 
 // remount changes a mount that is there: its own attributes, and unless it is a bind

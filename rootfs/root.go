@@ -26,16 +26,16 @@ type Root struct {
 // OpenRoot opens the directory dir as a container's root. When dir is not "/",
 // its tree is bound onto itself first, so that it is a mount that pivot_root
 // accepts; tree is a descriptor of that tree, 0 when it is to be opened here. The
-// caller is alone in a mount namespace of its own; shared says that its mounts still
-// are the host's peers.
-func OpenRoot(dir string, tree int, shared bool) (*Root, error) {
+// caller is alone in a mount namespace of its own, or says by private that the tree's
+// mounts are to be no peers of the host's, and by above the same of the mount below it.
+func OpenRoot(dir string, tree int, private, above bool) (*Root, error) {
 	r := &Root{fd: -1, dev: -1, null: -1, place: dir == "/"}
 	var err error
 	if r.place {
 		r.fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		err = wrap("open", dir, err)
 	} else {
-		r.fd, err = bindRoot(dir, tree, shared)
+		r.fd, err = bindRoot(dir, tree, private, above)
 	}
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func OpenRoot(dir string, tree int, shared bool) (*Root, error) {
 }
 
 // bindRoot mounts the tree of dir in place.
-func bindRoot(dir string, tree int, shared bool) (_ int, err error) {
+func bindRoot(dir string, tree int, private, above bool) (_ int, err error) {
 	if tree == 0 {
 		if tree, err = unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE); err != nil {
 			return -1, wrap("open_tree", dir, err)
@@ -59,8 +59,13 @@ func bindRoot(dir string, tree int, shared bool) (_ int, err error) {
 	if is, err := isDir(tree); err != nil || !is {
 		return -1, wrap("open root", dir, unix.ENOTDIR)
 	}
-	if shared {
-		if err := detach(tree, dir); err != nil {
+	if private {
+		if err := setattr(tree, true, &unix.MountAttr{Propagation: unix.MS_PRIVATE}); err != nil {
+			return -1, wrap("make private", dir, err)
+		}
+	}
+	if above {
+		if err := privateAbove(dir); err != nil {
 			return -1, err
 		}
 	}
@@ -71,13 +76,10 @@ func bindRoot(dir string, tree int, shared bool) (_ int, err error) {
 	return tree, wrap("move_mount", dir, err)
 }
 
-// detach keeps what is mounted in the container's root from the host, whose peers the
-// mounts still are: the tree and the mount that dir lies on become private.
-func detach(tree int, dir string) error {
+// privateAbove makes the mount that dir lies on private: pivot_root(2) wants that, and
+// the host is not to see what is mounted on it.
+func privateAbove(dir string) error {
 	private := unix.MountAttr{Propagation: unix.MS_PRIVATE}
-	if err := setattr(tree, true, &private); err != nil {
-		return wrap("make private", dir, err)
-	}
 	for {
 		err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &private)
 		if err != unix.EINVAL || dir == "/" { // EINVAL: nothing is mounted right here
@@ -239,11 +241,7 @@ func (r *Root) Chdir() error { return wrap("fchdir", "root", unix.Fchdir(r.fd)) 
 // Pivot makes the root the process's root and lets go of the old one. With the
 // host's "/" as root there is nothing to pivot to.
 func (r *Root) Pivot() error {
-	defer func() {
-		for _, fd := range []int{r.fd, r.dev, r.null} {
-			unix.Close(fd)
-		}
-	}()
+	defer r.close()
 	if r.place {
 		return nil
 	}
@@ -272,6 +270,24 @@ func (r *Root) Pivot() error {
 		return wrap("chdir", "/", err)
 	}
 	return nil
+}
+
+// Chroot makes the root the process's root and leaves the mounts where they are.
+func (r *Root) Chroot() error {
+	defer r.close()
+	if err := r.Chdir(); err != nil {
+		return err
+	}
+	if err := unix.Chroot("."); err != nil {
+		return wrap("chroot", ".", err)
+	}
+	return wrap("chdir", "/", unix.Chdir("/"))
+}
+
+func (r *Root) close() {
+	for _, fd := range []int{r.fd, r.dev, r.null} {
+		unix.Close(fd)
+	}
 }
 
 func wrap(op, p string, err error) error {

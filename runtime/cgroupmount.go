@@ -119,7 +119,7 @@ func (h hierarchy) dirOf(group *cgroup.Group) (string, bool) {
 		return group.Dir("")
 	}
 	for _, o := range h.options {
-		if dir, ok := group.Dir(o); ok {
+		if dir, ok := group.Dir(strings.TrimPrefix(o, "name=")); ok {
 			return dir, true
 		}
 	}

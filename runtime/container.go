@@ -108,6 +108,9 @@ func (s *Store) launch(sp *specs.Spec, opt CreateOptions, waits bool) (*Containe
 	if err := plan.draw(opt.Bundle); err != nil {
 		return nil, nil, err
 	}
+	if err := checkRlimits(sp.Process); err != nil {
+		return nil, nil, err
+	}
 	c, err := s.reserve(opt.ID)
 	if err != nil {
 		return nil, nil, err
@@ -117,6 +120,23 @@ func (s *Store) launch(sp *specs.Spec, opt CreateOptions, waits bool) (*Containe
 		return nil, nil, errors.Join(err, c.forget(), c.Close())
 	}
 	return c, ch, nil
+}
+
+// checkRlimits refuses early what init could only refuse once the container is started:
+// hard limits above the caller's own.
+func checkRlimits(p *specs.Process) error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&head, &caps[0]); err != nil || caps[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0 {
+		return err
+	}
+	for _, l := range p.Rlimits {
+		var own unix.Rlimit
+		if err := unix.Getrlimit(rlimits[l.Type], &own); err != nil || l.Hard > own.Max {
+			return &UnavailableError{Layer: "limits", Mechanism: "setrlimit " + l.Type, Err: unix.EPERM, Remedy: remedies["limits"]}
+		}
+	}
+	return nil
 }
 
 // build makes the group and init, and writes down what there is before init gets
@@ -136,7 +156,13 @@ func (c *Container) build(plan *blueprint, opt CreateOptions) (_ *child, err err
 		state := group.State()
 		c.record.Cgroup = &state
 	}
+	if !plan.has(unix.CLONE_NEWNS) && c.record.Rootfs != "/" {
+		if c.record.RootMount, err = mountOf(c.record.Rootfs); err != nil {
+			return nil, err
+		}
+	}
 	undo := func(err error) error {
+		err = errors.Join(err, c.unmountRoot())
 		if group != nil {
 			err = errors.Join(err, group.Kill(), group.Delete())
 		}
@@ -204,6 +230,30 @@ func (c *Container) settle(ch *child, plan *blueprint, group *cgroup.Group, opt 
 		}
 	}
 	return ch.goOn()
+}
+
+// mountOf gives the id of the mount that a path is on, statx(2).
+func mountOf(name string) (uint64, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &st); err != nil {
+		return 0, &os.PathError{Op: "statx", Path: name, Err: err}
+	}
+	return st.Mnt_id, nil
+}
+
+// unmountRoot removes what a container without a mount namespace mounted on its root.
+func (c *Container) unmountRoot() error {
+	if c.record.RootMount == 0 {
+		return nil
+	}
+	now, err := mountOf(c.record.Rootfs)
+	if err != nil || now == c.record.RootMount {
+		return nil // gone, or nothing was mounted
+	}
+	if err := unix.Unmount(c.record.Rootfs, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		return fmt.Errorf("unmount %s: %w", c.record.Rootfs, err)
+	}
+	return nil
 }
 
 // hookState is what hooks get to read.
@@ -350,7 +400,7 @@ func (c *Container) Delete(force bool) error {
 		return err
 	}
 	c.record.Pid = 0
-	if err := c.forget(); err != nil {
+	if err := errors.Join(c.unmountRoot(), c.forget()); err != nil {
 		return err
 	}
 	if c.record.Config != nil {
@@ -376,12 +426,14 @@ func (c *Container) awaitEnd() error {
 
 // State is what "state" and "list" print.
 func (c *Container) State() State {
-	st := State{State: c.record.State, Rootfs: c.record.Rootfs, Created: c.record.Created.Format(time.RFC3339Nano)}
-	st.Status = c.Status()
+	r := &c.record
+	st := State{
+		Version: r.Version, ID: r.ID, Pid: r.Pid, Status: c.Status(), Bundle: r.Bundle, Rootfs: r.Rootfs,
+		Created: r.Created.Format(time.RFC3339Nano), Annotations: r.Annotations, Owner: ownerOfFile(c.dir),
+	}
 	if st.Status == specs.StateStopped {
 		st.Pid = 0
 	}
-	st.Owner = ownerOfFile(c.dir)
 	if c.record.Supervisor != nil && st.Status == specs.StateStopped {
 		st.Result = c.Result()
 	}
@@ -448,9 +500,10 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 	return g.Update(res)
 }
 
-// ParseSignal reads a signal as people write it: TERM, SIGTERM, 15.
+// ParseSignal reads a signal as people write it: TERM, SIGTERM, 15; 0 only asks
+// whether a signal could be sent.
 func ParseSignal(s string) (unix.Signal, error) {
-	if n, err := strconv.Atoi(s); err == nil && n > 0 && n < 65 {
+	if n, err := strconv.Atoi(s); err == nil && n >= 0 && n < 65 {
 		return unix.Signal(n), nil
 	}
 	name := strings.ToUpper(s)

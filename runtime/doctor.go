@@ -117,14 +117,14 @@ func tryPlan(steps func(*sbxinit.Plan)) error {
 
 func procOnly(p *sbxinit.Plan) {
 	p.Add(sbxinit.OpPropagation, []uint64{unix.MS_SLAVE | unix.MS_REC})
-	p.Add(sbxinit.OpRoot, []uint64{0, 0}, "/")
+	p.Add(sbxinit.OpRoot, []uint64{0, 0, 0}, "/")
 	nums, strs := sbxinit.MountStep(procMount)
 	p.Add(sbxinit.OpMount, nums, strs...)
 }
 
 func readonlyTree(p *sbxinit.Plan) {
 	p.Add(sbxinit.OpPropagation, []uint64{unix.MS_SLAVE | unix.MS_REC})
-	p.Add(sbxinit.OpRoot, []uint64{0, 0}, "/")
+	p.Add(sbxinit.OpRoot, []uint64{0, 0, 0}, "/")
 	p.Add(sbxinit.OpRootBelow, nil)
 }
 

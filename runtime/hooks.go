@@ -113,10 +113,15 @@ func (b *blueprint) tellHooks(state specs.State) error {
 func runHooks(sp *specs.Spec, kind string, state specs.State) error {
 	for i, h := range hooksOf(sp, kind) {
 		if err := runHook(h, state); err != nil {
-			return fmt.Errorf("error running %s hook #%d: %w", kind, i, err)
+			return hookError(kind, i, err)
 		}
 	}
 	return nil
+}
+
+// hookError has the words that people look for in runc's log.
+func hookError(kind string, i int, err error) error {
+	return fmt.Errorf("error running hook #%d (%s): %w", i, kind, err)
 }
 
 // createHooks are those that init waits for with its namespaces made.
@@ -133,7 +138,7 @@ func createHooks(sp *specs.Spec, state specs.State) error {
 func warnHooks(sp *specs.Spec, kind string, state specs.State, warn func(error)) {
 	for i, h := range hooksOf(sp, kind) {
 		if err := runHook(h, state); err != nil {
-			warn(fmt.Errorf("error running %s hook #%d: %w", kind, i, err))
+			warn(hookError(kind, i, err))
 		}
 	}
 }

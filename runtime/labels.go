@@ -6,11 +6,13 @@ package runtime
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	sbxinit "github.com/sbxrun/sbxrun/init"
+	"github.com/sbxrun/sbxrun/rootfs"
 )
 
 var (
@@ -21,10 +23,20 @@ var (
 // unlabelled are file systems that know their labels themselves.
 var unlabelled = []string{"proc", "sysfs", "cgroup", "cgroup2", "mqueue"}
 
+// mountLabel gives the option that labels a mount of a file system. Without SELinux
+// nobody could tell the label's files from others: there is nothing to refuse.
+func (b *blueprint) mountLabel(m rootfs.Mount) []string {
+	l := b.spec.Linux.MountLabel
+	if l == "" || m.Bind || m.Remount || slices.Contains(unlabelled, m.Type) || !hasSELinux() {
+		return nil
+	}
+	return []string{"context=" + l}
+}
+
 // labels plans what execve will change to.
 func (b *blueprint) labels() error {
 	p := b.spec.Process
-	if (p.SelinuxLabel != "" || b.spec.Linux.MountLabel != "") && !hasSELinux() {
+	if p.SelinuxLabel != "" && !hasSELinux() {
 		return errNoSELinux
 	}
 	if p.SelinuxLabel != "" {

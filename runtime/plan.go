@@ -33,6 +33,7 @@ type blueprint struct {
 	kept    int          // descriptors beyond 2 that the program gets
 	// groupMounts show the container its group; they need to know where that is.
 	groupMounts []groupMount
+	readonly    []string     // mounts that become read-only when all is in them
 	trees       []sourceTree // opened here and handed to init
 	seccomp     bool
 	cgroupNS    bool // made or joined
@@ -113,7 +114,8 @@ func (b *blueprint) namespaces(string) error {
 func (b *blueprint) filesystem(bundle string) error {
 	sp := b.spec
 	root := rootOf(sp, bundle)
-	if !b.has(unix.CLONE_NEWNS) {
+	own := b.has(unix.CLONE_NEWNS)
+	if !own && (b.policy != nil || root == "/") {
 		b.createHooks()
 		return b.withoutMountNamespace(root)
 	}
@@ -125,12 +127,19 @@ func (b *blueprint) filesystem(bundle string) error {
 	if final&unix.MS_UNBINDABLE != 0 { // of what nobody may bind no root can be made
 		propagation = unix.MS_PRIVATE | unix.MS_REC
 	}
-	b.plan.Add(sbxinit.OpPropagation, []uint64{propagation})
+	private, above := propagation&unix.MS_SHARED, propagation&unix.MS_SHARED
+	if own {
+		b.plan.Add(sbxinit.OpPropagation, []uint64{propagation})
+	} else {
+		// The mounts lie on the root's directory in the caller's namespace, as with runc;
+		// Delete takes them away with their lowest.
+		private = 1
+	}
 	tree := 0
 	if root != "/" {
 		tree = b.handTree(rootfs.Mount{Bind: true, Recursive: true, Source: root}, sourceTree{})
 	}
-	b.plan.Add(sbxinit.OpRoot, []uint64{uint64(tree), propagation & unix.MS_SHARED}, root)
+	b.plan.Add(sbxinit.OpRoot, []uint64{uint64(tree), private, above}, root)
 	if sp.Root.Readonly && root == "/" {
 		b.plan.Add(sbxinit.OpRootBelow, nil)
 	}
@@ -143,9 +152,7 @@ func (b *blueprint) filesystem(bundle string) error {
 		if err != nil {
 			return err
 		}
-		if l := sp.Linux.MountLabel; l != "" && !mount.Bind && !slices.Contains(unlabelled, mount.Type) {
-			mount.Options = append(mount.Options, "context="+l)
-		}
+		mount.Options = append(mount.Options, b.mountLabel(mount)...)
 		if err := b.mount(mount, source); err != nil {
 			return err
 		}
@@ -166,10 +173,18 @@ func (b *blueprint) filesystem(bundle string) error {
 		return err
 	}
 	b.masks()
+	for _, target := range b.readonly {
+		nums, strs := sbxinit.MountStep(readonlyAgain(rootfs.Mount{Target: target}))
+		b.plan.Add(sbxinit.OpMount, nums, strs...)
+	}
 	if sp.Root.Readonly && root != "/" {
 		b.plan.Add(sbxinit.OpRootReadonly, nil)
 	}
 	b.createHooks()
+	if !own {
+		b.plan.Add(sbxinit.OpChroot, nil)
+		return nil
+	}
 	b.plan.Add(sbxinit.OpPivot, nil)
 	if sp.Linux.RootfsPropagation != "" {
 		b.plan.Add(sbxinit.OpPropagation, []uint64{final})
@@ -179,6 +194,11 @@ func (b *blueprint) filesystem(bundle string) error {
 
 // mount plans one entry of mounts, which for control groups are several.
 func (b *blueprint) mount(m rootfs.Mount, source sourceTree) error {
+	if m.Type == "tmpfs" && !m.Bind && !m.Remount && m.Set&unix.MOUNT_ATTR_RDONLY != 0 {
+		// Mount points may have to be made in it: read-only it becomes in the end.
+		m.Set &^= unix.MOUNT_ATTR_RDONLY
+		b.readonly = append(b.readonly, m.Target)
+	}
 	mounts := []rootfs.Mount{m}
 	if m.Type == "cgroup" && !m.Bind {
 		if !b.cgroupNS {
@@ -262,7 +282,7 @@ func (b *blueprint) names(string) error {
 	if sp.Domainname != "" {
 		b.plan.Add(sbxinit.OpDomainname, nil, sp.Domainname)
 	}
-	if len(sp.Linux.Sysctl) > 0 && !b.has(unix.CLONE_NEWNS) {
+	if len(sp.Linux.Sysctl) > 0 && !b.has(unix.CLONE_NEWNS) && rootOf(sp, "/") == "/" {
 		return fmt.Errorf("linux.sysctl: needs a mount namespace")
 	}
 	if b.policy == nil {
@@ -292,6 +312,9 @@ var rlimits = map[string]int{
 func (b *blueprint) process(string) error {
 	p := b.spec.Process
 	b.plan.Add(sbxinit.OpChdir, nil, p.Cwd)
+	if b.policy == nil && !slices.ContainsFunc(p.Env, func(e string) bool { return strings.HasPrefix(e, "HOME=") }) {
+		b.plan.Add(sbxinit.OpHome, []uint64{uint64(p.User.UID)})
+	}
 	if p.OOMScoreAdj != nil {
 		b.plan.Add(sbxinit.OpOOMScore, nil, fmt.Sprint(*p.OOMScoreAdj))
 	}

@@ -75,6 +75,9 @@ type record struct {
 	Boot      string        `json:"boot"`      // boot id in which the pid means something
 	Cgroup    *cgroup.State `json:"cgroup,omitempty"`
 	Config    *specs.Spec   `json:"config"`
+	// RootMount is the mount that Rootfs was on before, of a container without a mount
+	// namespace: another one there is the container's, and goes with it.
+	RootMount uint64 `json:"rootMount,omitempty"`
 	// Of a container with a policy: who stays with it, and the program, which the
 	// reaper, the container's first process, is not.
 	Supervisor *process `json:"supervisor,omitempty"`

@@ -88,12 +88,18 @@ func (c *Container) group() *cgroup.Group {
 	return g
 }
 
-// State is what "sbxrun state" prints; its first fields are the specification's.
+// State is what "sbxrun state" prints: the fields of the specification's state and
+// those that runc adds, in runc's order, which readers have come to rely on.
 type State struct {
-	specs.State
-	Rootfs  string `json:"rootfs"`
-	Created string `json:"created"`
-	Owner   string `json:"owner"`
+	Version     string               `json:"ociVersion"`
+	ID          string               `json:"id"`
+	Pid         int                  `json:"pid"` // 0 when stopped
+	Status      specs.ContainerState `json:"status"`
+	Bundle      string               `json:"bundle"`
+	Rootfs      string               `json:"rootfs"`
+	Created     string               `json:"created"` // RFC 3339
+	Annotations map[string]string    `json:"annotations,omitempty"`
+	Owner       string               `json:"owner"`
 	// Result is the verdict on a container with a policy that has ended.
 	Result json.RawMessage `json:"result,omitempty"`
 }

@@ -119,7 +119,7 @@ var remedies = map[string]string{
 	"workdir":      "the private working directory could not be made; see sbxrun doctor",
 	"capabilities": "the kernel refuses to give up privileges, an outer sandbox may forbid prctl; see sbxrun doctor",
 	"syscalls":     "the kernel needs CONFIG_SECCOMP_FILTER, and an outer sandbox must not forbid seccomp(2)",
-	"limits":       "a hard limit of the caller is below the policy's, lower the policy or raise the caller's limit",
+	"limits":       "a hard limit of the caller is below it: ask for less or raise the caller's limit",
 }
 
 // explainStep turns a failed step of init into the refusal that it means. A step

@@ -378,7 +378,10 @@ func memoryOf(c *cli.Context) (m specs.LinuxMemory, err error) {
 
 // refusedCommand is a command of runc that sbxrun does not have.
 func refusedCommand(name string) *cli.Command {
-	return &cli.Command{Name: name, Usage: "not supported", SkipFlagParsing: true, Action: func(*cli.Context) error {
+	return &cli.Command{Name: name, Usage: "not supported", SkipFlagParsing: true, Action: func(c *cli.Context) error {
+		if c.Args().First() == "-h" || c.Args().First() == "--help" {
+			return cli.ShowSubcommandHelp(c)
+		}
 		return fmt.Errorf("%s: not supported", name)
 	}}
 }

@@ -63,7 +63,7 @@ func main() {
 	for _, c := range app.Commands {
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(c, err) }
 	}
-	err := app.Run(os.Args)
+	err := app.Run(flagsFirst(app, os.Args))
 	var status exitStatus
 	switch {
 	case err == nil:
@@ -127,6 +127,48 @@ func usageError(c *cli.Command, err error) error {
 	return err
 }
 
+// flagsFirst puts a command's flags before its arguments, where the library wants them:
+// runc's users write "update ID --memory 64M". What follows exec's and ps's id is
+// another program's.
+func flagsFirst(app *cli.App, args []string) []string {
+	at := 1
+	for at < len(args) && strings.HasPrefix(args[at], "-") {
+		at += 1 + takesNext(app.Flags, args[at])
+	}
+	if at >= len(args) {
+		return args
+	}
+	c := app.Command(args[at])
+	if c == nil || !slices.Contains([]string{"create", "start", "state", "kill", "delete", "list", "pause", "resume", "update", "events", "features", "spec", "run"}, c.Name) {
+		return args
+	}
+	var flags, rest []string
+	for i := at + 1; i < len(args); i++ {
+		if args[i] == "--" || !strings.HasPrefix(args[i], "-") || args[i] == "-" {
+			if rest = append(rest, args[i]); args[i] == "--" {
+				rest = append(rest, args[i+1:]...)
+				break
+			}
+			continue
+		}
+		n := min(takesNext(c.Flags, args[i]), len(args)-1-i)
+		flags = append(flags, args[i:i+1+n]...)
+		i += n
+	}
+	return slices.Concat(args[:at+1], flags, rest)
+}
+
+// takesNext says how many further words belong to a flag as it is written.
+func takesNext(flags []cli.Flag, word string) int {
+	name := strings.TrimLeft(word, "-")
+	for _, f := range flags {
+		if _, isBool := f.(*cli.BoolFlag); slices.Contains(f.Names(), name) && !isBool {
+			return 1
+		}
+	}
+	return 0
+}
+
 func checkGlobals(c *cli.Context) error {
 	if f := c.String("log-format"); f != "text" && f != "json" {
 		return fmt.Errorf("--log-format: %q is neither text nor json", f)
@@ -140,7 +182,7 @@ func checkGlobals(c *cli.Context) error {
 
 func noCommand(c *cli.Context) error {
 	if name := c.Args().First(); name != "" {
-		return fmt.Errorf("unknown command %q, see sbxrun --help", name)
+		return fmt.Errorf("unknown command %q: No help topic for '%s', see sbxrun --help", name, name)
 	}
 	return cli.ShowAppHelp(c)
 }

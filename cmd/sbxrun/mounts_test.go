@@ -197,3 +197,48 @@ func TestAMountIsChangedByARemount(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+func TestWithoutAMountNamespaceTheMountsGoWithTheContainer(t *testing.T) {
+	e := newEngine(t, "ls -d /proc/self; readlink /proc/self/ns/mnt; touch /x 2>&1")
+	edit(t, e.bundle, func(c map[string]any) {
+		l := c["linux"].(map[string]any)
+		l["namespaces"] = []any{map[string]any{"type": "pid"}, map[string]any{"type": "ipc"}}
+		delete(c, "hostname")
+	})
+	before := lookAround(t)
+	host, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := e.run("bare"); !strings.HasPrefix(o.stdout, "/proc/self\n"+host+"\n") || !strings.Contains(o.stdout, "Read-only") {
+		t.Errorf("%+v", o)
+	}
+	edit(t, e.bundle, func(c map[string]any) { c["process"].(map[string]any)["cwd"] = "/proc/version" })
+	if o := e.run("failing"); o.exit != 1 {
+		t.Errorf("%+v", o)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), e.bundle) {
+		t.Errorf("mounts are left below %s", e.bundle)
+	}
+	nothingLeft(t, before)
+}
+
+func TestATmpfsHasTheModeOfItsPlaceUnlessToldOtherwise(t *testing.T) {
+	e := newEngine(t, "stat -c %a /a /b /c")
+	for dir, mode := range map[string]os.FileMode{"a": 0o750, "b": 0o750} {
+		if err := os.Mkdir(filepath.Join(e.bundle, "rootfs", dir), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.withMount(map[string]any{"destination": "/a", "type": "tmpfs", "source": "tmpfs"})
+	e.withMount(map[string]any{"destination": "/b", "type": "tmpfs", "source": "tmpfs", "options": []string{"mode=1777", "tmpcopyup"}})
+	e.withMount(map[string]any{"destination": "/c", "type": "tmpfs", "source": "tmpfs", "options": []string{"mode=1777", "tmpcopyup"}})
+	edit(t, e.bundle, func(c map[string]any) { c["root"].(map[string]any)["readonly"] = false })
+	if o := e.run("modes"); o.stdout != "750\n1777\n1777\n" {
+		t.Errorf("%+v", o)
+	}
+}

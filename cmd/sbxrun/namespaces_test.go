@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,12 +17,12 @@ import (
 // joins makes the container join namespaces of the process pid, by kind and /proc name.
 func (e *engine) joins(pid int, names map[string]string) {
 	edit(e.t, e.bundle, func(c map[string]any) {
-		for _, ns := range c["linux"].(map[string]any)["namespaces"].([]any) {
-			n := ns.(map[string]any)
-			if name := names[n["type"].(string)]; name != "" {
-				n["path"] = fmt.Sprintf("/proc/%d/ns/%s", pid, name)
-			}
+		l := c["linux"].(map[string]any)
+		list := slices.DeleteFunc(l["namespaces"].([]any), func(ns any) bool { return names[ns.(map[string]any)["type"].(string)] != "" })
+		for kind, name := range names {
+			list = append(list, map[string]any{"type": kind, "path": fmt.Sprintf("/proc/%d/ns/%s", pid, name)})
 		}
+		l["namespaces"] = list
 	})
 }
 

@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -241,5 +242,33 @@ func TestFeaturesAreThoseThatWork(t *testing.T) {
 	if len(f.Hooks) != 6 || !slices.Contains(f.MountOptions, "rro") || !slices.Contains(f.MountOptions, "tmpcopyup") ||
 		!slices.Contains(f.Linux.Namespaces, "user") || !slices.Contains(f.Linux.Capabilities, "CAP_SYS_ADMIN") || !f.Linux.Seccomp.Enabled {
 		t.Errorf("%s", out)
+	}
+}
+
+func TestHomeComesFromTheContainersUsers(t *testing.T) {
+	e := newEngine(t, "echo $HOME")
+	etc := filepath.Join(e.bundle, "rootfs", "etc")
+	if err := errors.Join(os.MkdirAll(etc, 0o755), os.WriteFile(filepath.Join(etc, "passwd"), []byte("root:x:0:0::/root:/bin/sh\nme:x:7:7::/home/me:/bin/sh\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for uid, want := range map[int]string{0: "/root", 7: "/home/me", 8: "/"} {
+		edit(t, e.bundle, func(c map[string]any) { c["process"].(map[string]any)["user"] = map[string]any{"uid": uid, "gid": uid} })
+		if o := e.run("home"); o.stdout != want+"\n" {
+			t.Errorf("user %d: %+v, want %s", uid, o, want)
+		}
+	}
+	edit(t, e.bundle, func(c map[string]any) { c["process"].(map[string]any)["env"] = []string{"HOME=/mine", "PATH=/bin"} })
+	if o := e.run("home"); o.stdout != "/mine\n" {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestALimitAboveTheCallersIsRefusedAtCreate(t *testing.T) {
+	e := newEngine(t, "true")
+	edit(t, e.bundle, func(c map[string]any) {
+		c["process"].(map[string]any)["rlimits"] = []any{map[string]any{"type": "RLIMIT_NOFILE", "soft": 100, "hard": 1 << 40}}
+	})
+	if o := e.do("create", "--bundle", e.bundle, "greedy"); o.exit != 1 || !strings.Contains(o.stdout, "RLIMIT_NOFILE") {
+		t.Errorf("%+v", o)
 	}
 }

@@ -34,7 +34,10 @@ func starterSpec(rootless bool) *specs.Spec {
 			Resources:     &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
 		},
 	}
-	types := []specs.LinuxNamespaceType{specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace, specs.CgroupNamespace}
+	types := []specs.LinuxNamespaceType{specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil { // as runc: v1 groups are shown by binds
+		types = append(types, specs.CgroupNamespace)
+	}
 	if rootless {
 		types = append(types, specs.UserNamespace)
 		sp.Linux.Resources = nil

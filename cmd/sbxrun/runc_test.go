@@ -1,0 +1,80 @@
+// Tests of small things that users of runc rely on.
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestFlagsMayFollowTheContainersID(t *testing.T) {
+	e := newEngine(t, "sleep 100")
+	e.ok("run", "followed", "--detach", "--bundle", e.bundle)
+	t.Cleanup(func() { e.ok("delete", "followed", "--force") })
+	e.ok("update", "followed", "--memory", "64M", "--pids-limit=20")
+	if o := e.do("exec", "followed", "cat", "--help"); !strings.Contains(o.stdout+o.stderr, "BusyBox") {
+		t.Errorf("exec took a flag of the program's: %+v", o)
+	}
+	if o := e.do("update", "followed", "--no-such-flag"); o.exit == 0 || !strings.Contains(o.stderr, "no-such-flag") {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestExecJoinsOnlyGroupsBelowTheContainers(t *testing.T) {
+	e := newEngine(t, "sleep 100")
+	e.ok("run", "--detach", "--bundle", e.bundle, "parent")
+	t.Cleanup(func() { e.ok("delete", "--force", "parent") })
+	for group, says := range map[string]string{
+		"..": "is not a sub cgroup path", "a/../../b": "is not a sub cgroup path", "nonexistent": "no such file", "whaaat:/": "unknown controller",
+	} {
+		if o := e.do("exec", "--cgroup", group, "parent", "sh", "-c", "true"); o.exit != 255 || !strings.Contains(o.stderr, says) {
+			t.Errorf("%s: %+v", group, o)
+		}
+	}
+	if o := e.do("exec", "--cgroup", "/", "parent", "sh", "-c", "echo in"); o.stdout != "in\n" {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestProcAndSysAreNotMountedThroughALink(t *testing.T) {
+	for _, name := range []string{"proc", "sys"} {
+		e := newEngine(t, "true")
+		at := filepath.Join(e.bundle, "rootfs", name)
+		if err := os.RemoveAll(at); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("bin", at); err != nil {
+			t.Fatal(err)
+		}
+		if o := e.run("linked"); o.exit != 1 || !strings.Contains(o.stderr, "must be mounted on ordinary directory") {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+func TestAReadOnlyTmpfsTakesMountPointsFirst(t *testing.T) {
+	e := newEngine(t, "ls -d /dev/pts; touch /dev/x 2>&1")
+	edit(t, e.bundle, func(c map[string]any) {
+		for _, m := range c["mounts"].([]any) {
+			if m := m.(map[string]any); m["destination"] == "/dev" {
+				m["options"] = append(m["options"].([]any), "ro")
+			}
+		}
+	})
+	if o := e.run("readonly"); !strings.HasPrefix(o.stdout, "/dev/pts\n") || !strings.Contains(o.stdout, "Read-only") {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestAShorterPeriodComesWithItsQuota(t *testing.T) {
+	e := newEngine(t, "sleep 100")
+	edit(t, e.bundle, func(c map[string]any) {
+		c["linux"].(map[string]any)["resources"].(map[string]any)["cpu"] = map[string]any{"quota": 50000, "period": 100000}
+	})
+	e.ok("run", "--detach", "--bundle", e.bundle, "quick")
+	t.Cleanup(func() { e.ok("delete", "--force", "quick") })
+	e.ok("update", "--cpu-period", "10000", "--cpu-quota", "3000", "quick")
+	e.ok("update", "--cpu-period", "200000", "--cpu-quota", "100000", "quick")
+}
