@@ -6,7 +6,7 @@
 
 # check_or_runc NAME CMD...: where the engine may be unable to do it on this machine.
 # Only runc's failing in the same check is the proof for a skip. CMD uses no container
-# but "own", which it leaves behind when it fails.
+# but "own", which it leaves behind when it fails; the caller's discard removes it.
 check_or_runc() {
 	local name=$1
 	shift
@@ -14,14 +14,14 @@ check_or_runc() {
 	case $? in
 	0) pass "$name" && return ;;
 	esac
-	client rm -f own >/dev/null 2>&1
+	discard >/dev/null 2>&1
 	mv "$tmp/said" "$tmp/said-first"
 	runtime_name=runc attempt "$@"
 	case $? in
 	0) mv "$tmp/said-first" "$tmp/said" && fail "$name" ;;
 	*) skipped=$((skipped + 1)) && echo "SKIP $name: runc refuses too: $(grep -iE 'not supported|not permitted|denied|can not|cannot|error' "$tmp/said" | head -n 1)" ;;
 	esac
-	client rm -f own >/dev/null 2>&1
+	discard >/dev/null 2>&1
 }
 
 # run [FLAG...] -- CMD...: in the foreground, removed afterwards.
