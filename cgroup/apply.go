@@ -108,6 +108,9 @@ func (g *Group) write(settings []setting) error {
 			return missing(s.controller, "/sys/fs/cgroup", fs.ErrNotExist)
 		}
 		err := writeFile(filepath.Join(d.path, s.file), s.value)
+		if other := bfqFiles[s.file]; errors.Is(err, fs.ErrNotExist) && other != "" {
+			err = writeFile(filepath.Join(d.path, other), s.value)
+		}
 		if errors.Is(err, fs.ErrNotExist) && (s.file == swapFile || s.file == memswFile) {
 			if !swapping() || s.value == "max" || strings.HasPrefix(s.value, "-") {
 				continue

@@ -59,6 +59,25 @@ func nonZero[T int64 | uint64 | uint16](v *T) *T {
 // setting is one value for one file of the group of a controller.
 type setting struct{ controller, file, value string }
 
+// bfqFiles are the names that weights have where the BFQ scheduler keeps them: each is
+// written where the other is not there. BFQ's weights are those of v1.
+var bfqFiles = map[string]string{
+	"blkio.weight": "blkio.bfq.weight", "blkio.weight_device": "blkio.bfq.weight_device",
+}
+
+// weightsV1 are the weights of block devices.
+func weightsV1(b *specs.LinuxBlockIO) (own []setting) {
+	if b.Weight != nil {
+		own = append(own, setting{"io", "blkio.weight", strconv.FormatUint(uint64(*b.Weight), 10)})
+	}
+	for _, d := range b.WeightDevice {
+		if d.Weight != nil {
+			own = append(own, setting{"io", "blkio.weight_device", fmt.Sprintf("%d:%d %d", d.Major, d.Minor, *d.Weight)})
+		}
+	}
+	return own
+}
+
 // demands lists the controllers that the resources need, in v2's names.
 func demands(res *specs.LinuxResources) (need []string) {
 	add := func(controller string, wanted bool) {
@@ -295,6 +314,13 @@ func forV1(res specs.LinuxResources, onV1 func(string) bool) (*specs.LinuxResour
 			Limit: res.Memory.Limit, Reservation: res.Memory.Reservation, KernelTCP: res.Memory.KernelTCP,
 			Swappiness: res.Memory.Swappiness, DisableOOMKiller: res.Memory.DisableOOMKiller,
 		}
+	}
+	if b := res.BlockIO; b != nil {
+		own = append(own, weightsV1(b)...)
+		rest := *b
+		rest.Weight = nil
+		rest.WeightDevice = slices.DeleteFunc(slices.Clone(b.WeightDevice), func(d specs.LinuxWeightDevice) bool { return d.LeafWeight == nil })
+		lib.BlockIO = &rest
 	}
 	for _, h := range res.HugepageLimits {
 		own = append(own, setting{"hugetlb", "hugetlb." + h.Pagesize + ".limit_in_bytes", strconv.FormatUint(h.Limit, 10)})
