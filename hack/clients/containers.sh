@@ -1,12 +1,12 @@
 # The checks that podman and Docker share, since they share their command line. The
 # caller has an image "check" and defines client (the engine's command), tty_client
 # (the same on a terminal), runtime_name, shared (a directory that containers may
-# write to) and flags for some commands: run_flags, init_flags, update_flags.
+# write to) and flags for some commands: run_flags, init_flags, top_flags, update_flags.
 # shellcheck shell=bash
 
 # check_or_runc NAME CMD...: where the engine may be unable to do it on this machine.
 # Only runc's failing in the same check is the proof for a skip. CMD uses no container
-# but "own", which it leaves behind when it fails.
+# but "own", which it leaves behind when it fails; the caller's discard removes it.
 check_or_runc() {
 	local name=$1
 	shift
@@ -14,14 +14,14 @@ check_or_runc() {
 	case $? in
 	0) pass "$name" && return ;;
 	esac
-	client rm -f own >/dev/null 2>&1
+	discard >/dev/null 2>&1
 	mv "$tmp/said" "$tmp/said-first"
 	runtime_name=runc attempt "$@"
 	case $? in
 	0) mv "$tmp/said-first" "$tmp/said" && fail "$name" ;;
 	*) skipped=$((skipped + 1)) && echo "SKIP $name: runc refuses too: $(grep -iE 'not supported|not permitted|denied|can not|cannot|error' "$tmp/said" | head -n 1)" ;;
 	esac
-	client rm -f own >/dev/null 2>&1
+	discard >/dev/null 2>&1
 }
 
 # run [FLAG...] -- CMD...: in the foreground, removed afterwards.
@@ -51,7 +51,7 @@ foreground() {
 }
 terminal() {
 	says /dev/pts/0 run_tty -- tty
-	says "37 119" run_tty -- sh -c 'stty rows 37 cols 119; stty size'
+	says "-echo " run_tty -- sh -c 'stty -echo && stty -a'
 }
 memory_limit() {
 	begin own -m 64m -- sleep 1000
@@ -120,7 +120,7 @@ exec_in() {
 }
 sh_in() { client exec -i "$1" sh -c "$2"; }
 exec_tty() { says /dev/pts/ tty_client exec -it bg tty; }
-top() { says "ready" client top bg; }
+top() { says "ready" client top bg "${top_flags[@]}"; }
 stats() {
 	begin own -- sleep 1000
 	says "own pids 1" client stats --no-stream --format '{{.Name}} pids {{.PIDs}}' own

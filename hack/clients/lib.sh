@@ -142,7 +142,11 @@ cleanup() {
 	exit "$status"
 }
 groups() { find /sys/fs/cgroup -depth -type d -path "*$tag*" "$@" 2>/dev/null; }
-no_groups() { groups -exec rmdir {} ';'; [ -z "$(groups)" ]; }
+no_groups() {
+	groups -exec rmdir {} ';'
+	groups -fstype tmpfs -exec rm -r {} + # podman takes any directory there for a hierarchy
+	[ -z "$(groups)" ]
+}
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
