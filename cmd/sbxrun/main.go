@@ -46,7 +46,7 @@ func main() {
 		},
 		Before: checkGlobals,
 		Commands: []*cli.Command{
-			codeCommand, compileCommand, runCommand, doctorCommand, specCommand,
+			codeCommand, compileCommand, explainCommand, diffCommand, runCommand, doctorCommand, specCommand,
 			createCommand, startCommand, stateCommand, killCommand, deleteCommand, execCommand, psCommand, listCommand,
 			pauseCommand, resumeCommand, updateCommand, refusedCommand("checkpoint"), refusedCommand("restore"),
 		},
@@ -67,8 +67,13 @@ func main() {
 	case errors.As(err, &status):
 		os.Exit(int(status))
 	default:
+		code := exitRefused
+		var coded exitError
+		if errors.As(err, &coded) {
+			code = coded.code
+		}
 		report(os.Stderr, err)
-		os.Exit(exitRefused)
+		os.Exit(code)
 	}
 }
 
@@ -77,6 +82,9 @@ func usageError(c *cli.Command, err error) error {
 	err = fmt.Errorf("%s: %w, see sbxrun %s --help", c.Name, err, c.Name)
 	if c == codeCommand && slices.Contains(os.Args, "--json") {
 		return errors.Join(printJSON(os.Stdout, runtime.Refused(err)), exitStatus(exitRefused))
+	}
+	if c == diffCommand {
+		return exitError{err, exitNotAsked}
 	}
 	return err
 }
