@@ -83,3 +83,49 @@ func TestDiffExits(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckExitsAndNamesThePlace(t *testing.T) {
+	dir := t.TempDir()
+	wide := write(t, dir, "wide.yaml", "level: L5\nlimits: {wall: 1m}\n")
+	broken := write(t, dir, "broken.yaml", "level: L5\nlimits: {wal: 1m}\n")
+	foreign := filepath.Join(dir, "f")
+	if o := call(t, "spec", "--bundle", foreign); o.exit != 0 {
+		t.Fatal(o)
+	}
+	config := filepath.Join(foreign, "config.json")
+	for _, tc := range []struct {
+		args []string
+		exit int
+		want string
+	}{
+		{[]string{"L5"}, 0, ""},
+		{[]string{wide}, 0, wide + ":2: warning: wider: limits.wall"},
+		{[]string{"--require", "wider", wide}, 1, "wider"},
+		{[]string{"--require", "all", wide}, 1, "wider"},
+		{[]string{broken}, 1, broken + ":2: error: invalid"},
+		{[]string{config}, 0, "config.json#/linux/uidMappings: warning: host-root"},
+		{[]string{"--require", "host-root,no-limit", config}, 1, "no-limit"},
+		{[]string{"--require", "nonsense", config}, 2, ""},
+		{[]string{filepath.Join(dir, "none")}, 2, ""},
+	} {
+		o := call(t, append([]string{"check"}, tc.args...)...)
+		if o.exit != tc.exit || !strings.Contains(o.stdout, tc.want) {
+			t.Errorf("check %v: %+v, want exit %d with %q", tc.args, o, tc.exit, tc.want)
+		}
+	}
+	var log struct {
+		Version string
+		Runs    []struct {
+			Results []struct {
+				RuleID    string
+				Locations []struct {
+					PhysicalLocation struct{ Region struct{ StartLine int } }
+				}
+			}
+		}
+	}
+	o := call(t, "check", "--sarif", wide)
+	if err := json.Unmarshal([]byte(o.stdout), &log); err != nil || log.Version != "2.1.0" || log.Runs[0].Results[0].RuleID != "wider" || log.Runs[0].Results[0].Locations[0].PhysicalLocation.Region.StartLine != 2 {
+		t.Errorf("check --sarif: %v in %s", err, o.stdout)
+	}
+}

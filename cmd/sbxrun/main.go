@@ -46,7 +46,7 @@ func main() {
 		},
 		Before: checkGlobals,
 		Commands: []*cli.Command{
-			codeCommand, compileCommand, explainCommand, diffCommand, runCommand, doctorCommand, specCommand,
+			codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, runCommand, doctorCommand, specCommand,
 			createCommand, startCommand, stateCommand, killCommand, deleteCommand, execCommand, psCommand, listCommand,
 			pauseCommand, resumeCommand, updateCommand, refusedCommand("checkpoint"), refusedCommand("restore"),
 		},
@@ -83,7 +83,7 @@ func usageError(c *cli.Command, err error) error {
 	if c == codeCommand && slices.Contains(os.Args, "--json") {
 		return errors.Join(printJSON(os.Stdout, runtime.Refused(err)), exitStatus(exitRefused))
 	}
-	if c == diffCommand {
+	if c == diffCommand || c == checkCommand {
 		return exitError{err, exitNotAsked}
 	}
 	return err
