@@ -71,9 +71,13 @@ func (c *Container) build(plan *blueprint, sp *specs.Spec, opt CreateOptions) (e
 	if !filepath.IsAbs(root) {
 		root = filepath.Join(opt.Bundle, root)
 	}
+	digest, err := spec.Digest(sp)
+	if err != nil {
+		return err
+	}
 	c.record = record{
 		State:  specs.State{Version: specs.Version, ID: opt.ID, Status: specs.StateCreating, Bundle: opt.Bundle, Annotations: sp.Annotations},
-		Rootfs: root, Created: time.Now().UTC(), Boot: bootID(), Config: sp,
+		Rootfs: root, Created: time.Now().UTC(), Boot: bootID(), Config: sp, Digest: digest,
 	}
 	group, err := groupFor(sp, opt.ID)
 	if err != nil {

@@ -69,6 +69,7 @@ type record struct {
 	Boot      string        `json:"boot"`      // boot id in which the pid means something
 	Cgroup    *cgroup.State `json:"cgroup,omitempty"`
 	Config    *specs.Spec   `json:"config"`
+	Digest    string        `json:"digest"` // of Config, spec.Digest
 }
 
 // Container is one container of a store.

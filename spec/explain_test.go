@@ -163,3 +163,5 @@ func TestTheDigestShowsNoFormattingAndEveryChange(t *testing.T) {
 		seen[d] = p
 	}
 }
+
+func TestThePageOfTheLanguageIsFresh(t *testing.T) { golden(t, "POLICY.md", Page()) }

@@ -129,3 +129,21 @@ func TestCheckExitsAndNamesThePlace(t *testing.T) {
 		t.Errorf("check --sarif: %v in %s", err, o.stdout)
 	}
 }
+
+func TestTheDigestOfCompileIsThatOfTheRun(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	bundle, result := filepath.Join(dir, "b"), filepath.Join(dir, "r.json")
+	compiled := call(t, "compile", "--level", "L5", "-o", bundle, "--", "/bin/true")
+	again := call(t, "compile", "--level", "L5", "--digest", "--", "/bin/true")
+	if compiled.exit != 0 || !strings.HasPrefix(compiled.stdout, "sha256:") || again.stdout != compiled.stdout {
+		t.Fatalf("%+v, then %+v", compiled, again)
+	}
+	if o := call(t, "run", "--result", result, bundle); o.exit != 0 {
+		t.Fatal(o)
+	}
+	text, err := os.ReadFile(result)
+	if err != nil || !strings.Contains(string(text), `"digest":"`+strings.TrimSpace(compiled.stdout)+`"`) {
+		t.Errorf("%v: the Result lacks %s: %s", err, compiled.stdout, text)
+	}
+}
