@@ -21,6 +21,7 @@ import (
 func (r *run) result(sp *specs.Spec, err error) *Result {
 	res := &Result{ID: r.opt.ID, Level: spec.NoLevel, Evidence: []Evidence{}, LimitsHit: []string{}, Wider: []string{}, Receipt: []Receipt{}}
 	if r.policy != nil {
+		res.Digest, _ = spec.Digest(sp) // it was decoded or compiled: it can be written
 		res.Level, res.Receipt = r.policy.Level, r.receipt(err)
 		res.Wider = append(res.Wider, r.policy.Wider()...)
 	}

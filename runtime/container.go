@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sbxrun/sbxrun/cgroup"
+	"github.com/sbxrun/sbxrun/spec"
 )
 
 // CreateOptions are the flags of "create", "run" has them too.
@@ -143,9 +144,13 @@ func checkRlimits(p *specs.Process) error {
 // leave to go on: a crash in between leaves something that Delete can remove.
 func (c *Container) build(plan *blueprint, opt CreateOptions) (_ *child, err error) {
 	sp := plan.spec
+	digest, err := spec.Digest(sp)
+	if err != nil {
+		return nil, err
+	}
 	c.record = record{
 		State:  specs.State{Version: specs.Version, ID: opt.ID, Status: specs.StateCreating, Bundle: opt.Bundle, Annotations: sp.Annotations},
-		Rootfs: rootOf(sp, opt.Bundle), Created: time.Now().UTC(), Boot: bootID(), Config: sp,
+		Rootfs: rootOf(sp, opt.Bundle), Created: time.Now().UTC(), Boot: bootID(), Config: sp, Digest: digest,
 	}
 	group, err := groupFor(sp, opt.ID)
 	if err != nil {

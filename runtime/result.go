@@ -33,6 +33,7 @@ const (
 type Result struct {
 	ID       string     `json:"id"`
 	Level    spec.Level `json:"level"`
+	Digest   string     `json:"digest"` // of the config, as "sbxrun compile" prints it; empty when nothing was to run
 	Reason   Reason     `json:"reason"`
 	Evidence []Evidence `json:"evidence"` // what was seen, strongest first
 	// ExitCode is the program's own exit status; null unless it exited by itself.

@@ -75,6 +75,7 @@ type record struct {
 	Boot      string        `json:"boot"`      // boot id in which the pid means something
 	Cgroup    *cgroup.State `json:"cgroup,omitempty"`
 	Config    *specs.Spec   `json:"config"`
+	Digest    string        `json:"digest"` // of Config, spec.Digest
 	// RootMount is the mount that Rootfs was on before, of a container without a mount
 	// namespace: another one there is the container's, and goes with it.
 	RootMount uint64 `json:"rootMount,omitempty"`

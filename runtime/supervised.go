@@ -146,7 +146,12 @@ func (c *Container) buildSupervised(r *run, o order) (start *net.UnixListener, e
 	if !ok {
 		return nil, errors.New("read /proc/self/stat")
 	}
+	digest, err := spec.Digest(o.Config)
+	if err != nil {
+		return nil, err
+	}
 	c.record = record{
+		Digest: digest,
 		State:  specs.State{Version: specs.Version, ID: o.ID, Status: specs.StateCreating, Bundle: o.Bundle, Annotations: o.Config.Annotations},
 		Rootfs: rootOf(o.Config, o.Bundle), Created: time.Now().UTC(), Boot: bootID(), Config: o.Config,
 		Supervisor: &process{os.Getpid(), self.start},

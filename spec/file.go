@@ -20,20 +20,16 @@ const maxPolicy = 1 << 20
 // Unknown keys, keys given twice, aliases and further documents are refused with
 // name, line and key.
 func ParsePolicy(data []byte, name string) (Policy, error) {
-	root, err := parseYAML(data)
-	if err == nil {
-		var p Policy
-		if p, err = policyOf(root); err == nil {
-			if err = p.Validate(); err == nil {
-				return p, nil
-			}
+	f, err := LoadPolicy(name, func(file string) ([]byte, error) {
+		if file != name {
+			return nil, fmt.Errorf("%s: a policy that is not in a file extends nothing", file)
 		}
+		return data, nil
+	})
+	if err != nil {
+		return Policy{}, err
 	}
-	var at *lineError
-	if errors.As(err, &at) {
-		return Policy{}, fmt.Errorf("%s:%d: %w", name, at.line, at.err)
-	}
-	return Policy{}, fmt.Errorf("%s: %w", name, err)
+	return f.Policy, nil
 }
 
 // lineError is an error with its place in the file.
@@ -100,52 +96,6 @@ func pairs(n *yaml.Node) ([]pair, error) {
 	return out, nil
 }
 
-func policyOf(root *yaml.Node) (Policy, error) {
-	entries, err := pairs(root)
-	if err != nil {
-		return Policy{}, err
-	}
-	p := Preset(L5)
-	for _, e := range entries {
-		if e.key.Value == "level" {
-			level, err := ParseLevel(e.value.Value)
-			if err != nil {
-				return p, atLine(e.value, "%v", err)
-			}
-			p = Preset(level)
-		}
-	}
-	for _, e := range entries {
-		if e.key.Value == "level" {
-			continue
-		}
-		if err := p.apply(e); err != nil {
-			return p, err
-		}
-	}
-	return p, nil
-}
-
-// apply takes one entry of the top level: a key of its own, or a group of keys.
-func (p *Policy) apply(e pair) error {
-	if _, err := find(e.key.Value); err == nil {
-		return p.set(e.key.Value, e)
-	}
-	if !isGroup(e.key.Value) {
-		return atLine(e.key, "%v", unknown(e.key.Value, groups()))
-	}
-	entries, err := pairs(e.value)
-	if err != nil {
-		return fmt.Errorf("%s: %w", e.key.Value, err)
-	}
-	for _, sub := range entries {
-		if err := p.set(e.key.Value+"."+sub.key.Value, sub); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func isGroup(name string) bool {
 	for _, k := range keys {
 		if group, _, ok := strings.Cut(k.Name, "."); ok && group == name {
@@ -157,7 +107,7 @@ func isGroup(name string) bool {
 
 // groups lists the words that may stand at the top level.
 func groups() []string {
-	out := []string{"level"}
+	out := []string{"level", "extends", "vars"}
 	for _, k := range keys {
 		group, _, _ := strings.Cut(k.Name, ".")
 		out = append(out, group)
@@ -165,8 +115,8 @@ func groups() []string {
 	return out
 }
 
-// set gives the key name the value of the entry.
-func (p *Policy) set(name string, e pair) error {
+// set gives the key name the value of the entry, with the variables in paths.
+func (p *Policy) set(name string, e pair, vars map[string]string) error {
 	k, err := find(name)
 	if err != nil {
 		return atLine(e.key, "%v", err)
@@ -182,6 +132,11 @@ func (p *Policy) set(name string, e pair) error {
 		p.Environment.Set = nil
 	}
 	for _, v := range values {
+		if k.Type == "paths" {
+			if v, err = expand(v, vars); err != nil {
+				return atLine(e.value, "%s: %v", name, err)
+			}
+		}
 		if err := k.set(p, v); err != nil {
 			return atLine(e.value, "%s: %v", name, err)
 		}

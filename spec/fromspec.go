@@ -63,7 +63,7 @@ func (p *Policy) fromAnnotations(sp *specs.Spec) error {
 		}
 	}
 	if m, ok := a[keyMonitor]; ok {
-		if err := setMonitor(p, m); err != nil {
+		if err := p.Set("processes.monitor", m); err != nil {
 			return fmt.Errorf("annotation %s: %w", keyMonitor, err)
 		}
 	}

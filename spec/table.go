@@ -16,9 +16,13 @@ type Key struct {
 	Name      string // "limits.wall"
 	Layer     string
 	Type      string // "duration", "size", "count", "switch", "paths", "variables"
+	Meaning   string // what it says to a person
 	Mechanism string // what enforces it
-	get       func(*Policy) string
-	set       func(*Policy, string) error
+	// Fields says where in config.json it stands: a path of names, with the type,
+	// destination or key of a list's or map's element in brackets.
+	Fields []string
+	get    func(*Policy) string
+	set    func(*Policy, string) error
 	// wider says whether a allows more than b.
 	wider func(a, b *Policy) bool
 }
@@ -27,60 +31,81 @@ type Key struct {
 func Keys() []Key { return slices.Clone(keys) }
 
 var keys = []Key{
-	duration("limits.wall", "limits", "supervisor's monotonic clock, then SIGKILL", func(p *Policy) *time.Duration { return &p.Limits.Wall }),
-	duration("limits.cpu", "limits", "RLIMIT_CPU per process, cgroup CPU count for the run", func(p *Policy) *time.Duration { return &p.Limits.CPU }),
-	size("limits.memory", "limits", "cgroup memory.max without swap; RLIMIT_AS with cgroup off", func(p *Policy) *int64 { return &p.Limits.Memory }),
-	size("limits.file-size", "limits", "RLIMIT_FSIZE, per file", func(p *Policy) *int64 { return &p.Limits.FileSize }),
-	number("limits.files", "limits", "RLIMIT_NOFILE, per process", func(p *Policy) *int64 { return &p.Limits.Files }),
-	size("limits.output-held", "limits", "supervisor's buffers, per stream", func(p *Policy) *int64 { return &p.Limits.OutputHeld }),
-	number("limits.output-chars", "limits", "cut of the result's text, per stream", func(p *Policy) *int64 { return &p.Limits.OutputChars }),
-	toggle("limits.sweep", "limits", "cgroup.kill, the PID namespace, or a walk of the process tree", func(p *Policy) *bool { return &p.Limits.Sweep }),
-	toggle("environment.scrub", "environment", "execve with PATH, LANG, HOME and TMPDIR only", func(p *Policy) *bool { return &p.Environment.Scrub }),
-	{"environment.set", "environment", "variables", "execve", getEnv, setEnv, widerEnv},
-	toggle("workdir.private", "workdir", "a fresh directory, mode 0700", func(p *Policy) *bool { return &p.Workdir.Private }),
-	size("workdir.size", "workdir", "tmpfs size, from L5", func(p *Policy) *int64 { return &p.Workdir.Size }),
-	number("workdir.inodes", "workdir", "tmpfs nr_inodes, from L5", func(p *Policy) *int64 { return &p.Workdir.Inodes }),
-	toggle("processes.isolate", "processes", "user, PID, IPC, UTS, cgroup and mount namespaces, own /proc", func(p *Policy) *bool { return &p.Processes.Isolate }),
-	number("processes.max", "processes", "cgroup pids.max, witnessed by the monitor", func(p *Policy) *int64 { return &p.Processes.Max }),
-	{"processes.monitor", "processes", "duration", "walk of the run's /proc entries", getMonitor, setMonitor, never},
-	toggle("network.isolate", "network", "empty network namespace", func(p *Policy) *bool { return &p.Network.Isolate }),
-	toggle("filesystem.isolate", "filesystem", "read-only root, own /dev, /dev/shm and /tmp", func(p *Policy) *bool { return &p.Filesystem.Isolate }),
-	{"filesystem.hide", "filesystem", "paths", "masks laid after every mount", getHide, setHide, widerHide},
-	toggle("capabilities.drop", "capabilities", "five empty capability sets, locked securebits", func(p *Policy) *bool { return &p.Capabilities.Drop }),
-	toggle("capabilities.no-new-privileges", "capabilities", "PR_SET_NO_NEW_PRIVS", func(p *Policy) *bool { return &p.Capabilities.NoNewPrivileges }),
-	toggle("syscalls.filter", "syscalls", "seccomp filter", func(p *Policy) *bool { return &p.Syscalls.Filter }),
-	{"cgroup", "limits", "switch", "control group of the run", getCgroup, setCgroup, widerCgroup},
+	duration("limits.wall", "limits", "how long the program may run, by the clock",
+		"supervisor's monotonic clock, then SIGKILL", []string{"annotations[dev.sbxrun.wall]"}, func(p *Policy) *time.Duration { return &p.Limits.Wall }),
+	duration("limits.cpu", "limits", "how much CPU time it may use, in whole seconds",
+		"RLIMIT_CPU per process, cgroup CPU count for the run", []string{"process.rlimits[RLIMIT_CPU]"}, func(p *Policy) *time.Duration { return &p.Limits.CPU }),
+	size("limits.memory", "limits", "how much memory all its processes may use together",
+		"cgroup memory.max without swap; RLIMIT_AS with cgroup off", []string{"linux.resources.memory", "process.rlimits[RLIMIT_AS]"}, func(p *Policy) *int64 { return &p.Limits.Memory }),
+	size("limits.file-size", "limits", "how large a file may grow",
+		"RLIMIT_FSIZE, per file", []string{"process.rlimits[RLIMIT_FSIZE]"}, func(p *Policy) *int64 { return &p.Limits.FileSize }),
+	number("limits.files", "limits", "how many files a process may have open",
+		"RLIMIT_NOFILE, per process", []string{"process.rlimits[RLIMIT_NOFILE]"}, func(p *Policy) *int64 { return &p.Limits.Files }),
+	size("limits.output-held", "limits", "how many bytes of a stream are ever held",
+		"supervisor's buffers, per stream", []string{"annotations[dev.sbxrun.output-held]"}, func(p *Policy) *int64 { return &p.Limits.OutputHeld }),
+	number("limits.output-chars", "limits", "how many characters of a stream are returned",
+		"cut of the result's text, per stream", []string{"annotations[dev.sbxrun.output-chars]"}, func(p *Policy) *int64 { return &p.Limits.OutputChars }),
+	toggle("limits.sweep", "limits", "whether what it leaves running is killed",
+		"cgroup.kill, the PID namespace, or a walk of the process tree", []string{"annotations[dev.sbxrun.sweep]"}, func(p *Policy) *bool { return &p.Limits.Sweep }),
+	toggle("environment.scrub", "environment", "whether the caller's variables are kept from it",
+		"execve with PATH, LANG, HOME and TMPDIR only", []string{"annotations[dev.sbxrun.environment]", "process.env"}, func(p *Policy) *bool { return &p.Environment.Scrub }),
+	{"environment.set", "environment", "variables", "variables that it gets besides",
+		"execve", []string{"process.env"}, getEnv, setEnv, widerEnv},
+	toggle("workdir.private", "workdir", "whether it works in a fresh directory that goes away",
+		"a fresh directory, mode 0700", []string{"annotations[dev.sbxrun.workdir]", "process.cwd"}, func(p *Policy) *bool { return &p.Workdir.Private }),
+	size("workdir.size", "workdir", "how many bytes that directory may hold in all",
+		"tmpfs size, from L5", []string{"mounts[/tmp]"}, func(p *Policy) *int64 { return &p.Workdir.Size }),
+	number("workdir.inodes", "workdir", "how many files that directory may hold",
+		"tmpfs nr_inodes, from L5", []string{"mounts[/tmp]"}, func(p *Policy) *int64 { return &p.Workdir.Inodes }),
+	toggle("processes.isolate", "processes", "whether it sees only its own processes",
+		"user, PID, IPC, UTS, cgroup and mount namespaces, own /proc", []string{"linux.namespaces", "linux.uidMappings", "linux.gidMappings", "mounts[/proc]"}, func(p *Policy) *bool { return &p.Processes.Isolate }),
+	number("processes.max", "processes", "how many processes and threads may be alive at once",
+		"cgroup pids.max, witnessed by the monitor", []string{"linux.resources.pids", "annotations[dev.sbxrun.processes]"}, func(p *Policy) *int64 { return &p.Processes.Max }),
+	duration("processes.monitor", "processes", "how often its processes are counted",
+		"walk of the run's /proc entries", []string{"annotations[dev.sbxrun.monitor]"}, func(p *Policy) *time.Duration { return &p.Processes.Monitor }),
+	toggle("network.isolate", "network", "whether every network is kept from it",
+		"empty network namespace", []string{"linux.namespaces[network]"}, func(p *Policy) *bool { return &p.Network.Isolate }),
+	toggle("filesystem.isolate", "filesystem", "whether it may change nothing but its own places",
+		"read-only root, own /dev, /dev/shm and /tmp", []string{"root.readonly", "linux.readonlyPaths", "mounts[/dev]", "mounts[/dev/shm]", "mounts[/tmp]"}, func(p *Policy) *bool { return &p.Filesystem.Isolate }),
+	{"filesystem.hide", "filesystem", "paths", "places that it finds empty",
+		"masks laid after every mount", []string{"linux.maskedPaths"}, getHide, setHide, widerHide},
+	toggle("capabilities.drop", "capabilities", "whether it is without any privilege",
+		"five empty capability sets, locked securebits", []string{"process.capabilities"}, func(p *Policy) *bool { return &p.Capabilities.Drop }),
+	toggle("capabilities.no-new-privileges", "capabilities", "whether no program it starts may gain privileges",
+		"PR_SET_NO_NEW_PRIVS", []string{"process.noNewPrivileges"}, func(p *Policy) *bool { return &p.Capabilities.NoNewPrivileges }),
+	toggle("syscalls.filter", "syscalls", "whether system calls of known escapes are refused",
+		"seccomp filter", []string{"linux.seccomp"}, func(p *Policy) *bool { return &p.Syscalls.Filter }),
+	{"cgroup", "limits", "switch", "whether the run has a control group of its own",
+		"control group of the run", []string{"annotations[dev.sbxrun.cgroup]", "linux.resources"}, getCgroup, setCgroup, widerCgroup},
 }
-
-func never(_, _ *Policy) bool { return false }
 
 // more compares limits, of which 0 is none.
 func more(a, b int64) bool { return b != 0 && (a == 0 || a > b) }
 
-func duration(name, layer, mechanism string, at func(*Policy) *time.Duration) Key {
-	return Key{name, layer, "duration", mechanism,
+func duration(name, layer, meaning, mechanism string, fields []string, at func(*Policy) *time.Duration) Key {
+	return Key{name, layer, "duration", meaning, mechanism, fields,
 		func(p *Policy) string { return at(p).String() },
 		func(p *Policy, s string) (err error) { return assign(at(p), s, parseDuration) },
 		func(a, b *Policy) bool { return more(int64(*at(a)), int64(*at(b))) }}
 }
 
-func size(name, layer, mechanism string, at func(*Policy) *int64) Key {
-	k := number(name, layer, mechanism, at)
+func size(name, layer, meaning, mechanism string, fields []string, at func(*Policy) *int64) Key {
+	k := number(name, layer, meaning, mechanism, fields, at)
 	k.Type = "size"
 	k.get = func(p *Policy) string { return formatSize(*at(p)) }
 	k.set = func(p *Policy, s string) error { return assign(at(p), s, parseSize) }
 	return k
 }
 
-func number(name, layer, mechanism string, at func(*Policy) *int64) Key {
-	return Key{name, layer, "count", mechanism,
+func number(name, layer, meaning, mechanism string, fields []string, at func(*Policy) *int64) Key {
+	return Key{name, layer, "count", meaning, mechanism, fields,
 		func(p *Policy) string { return formatCount(*at(p)) },
 		func(p *Policy, s string) error { return assign(at(p), s, parseCount) },
 		func(a, b *Policy) bool { return more(*at(a), *at(b)) }}
 }
 
-func toggle(name, layer, mechanism string, at func(*Policy) *bool) Key {
-	return Key{name, layer, "switch", mechanism,
+func toggle(name, layer, meaning, mechanism string, fields []string, at func(*Policy) *bool) Key {
+	return Key{name, layer, "switch", meaning, mechanism, fields,
 		func(p *Policy) string { return fmt.Sprint(*at(p)) },
 		func(p *Policy, s string) error { return assign(at(p), s, parseSwitch) },
 		func(a, b *Policy) bool { return *at(b) && !*at(a) }}
@@ -95,13 +120,10 @@ func assign[T any](place *T, s string, parse func(string) (T, error)) error {
 	return err
 }
 
-func getMonitor(p *Policy) string          { return p.Processes.Monitor.String() }
-func setMonitor(p *Policy, s string) error { return assign(&p.Processes.Monitor, s, parseDuration) }
-func getCgroup(p *Policy) string           { return string(p.Cgroup) }
-func setCgroup(p *Policy, s string) error  { return assign(&p.Cgroup, s, parseCgroup) }
-func widerCgroup(a, b *Policy) bool        { return a.Cgroup == CgroupOff && b.Cgroup == CgroupOn }
-func widerEnv(a, b *Policy) bool           { return len(a.Environment.Set) > len(b.Environment.Set) }
-func getHide(p *Policy) string             { return strings.Join(p.Filesystem.Hide, ",") }
+func getCgroup(p *Policy) string          { return string(p.Cgroup) }
+func setCgroup(p *Policy, s string) error { return assign(&p.Cgroup, s, parseCgroup) }
+func widerCgroup(a, b *Policy) bool       { return a.Cgroup == CgroupOff && b.Cgroup == CgroupOn }
+func getHide(p *Policy) string            { return strings.Join(p.Filesystem.Hide, ",") }
 
 // setHide adds one path to those that are hidden.
 func setHide(p *Policy, s string) error {
@@ -140,6 +162,16 @@ func setEnv(p *Policy, s string) error {
 	set[k] = v
 	p.Environment.Set = set
 	return nil
+}
+
+// widerEnv holds when a sets a variable that b does not set like that.
+func widerEnv(a, b *Policy) bool {
+	for k, v := range a.Environment.Set {
+		if other, ok := b.Environment.Set[k]; !ok || other != v {
+			return true
+		}
+	}
+	return false
 }
 
 // Set changes one key, as a flag does. Lists grow by the value.

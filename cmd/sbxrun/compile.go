@@ -23,6 +23,7 @@ var compileCommand = &cli.Command{
 	Flags: append(policyFlags(),
 		&cli.StringFlag{Name: "rootfs", Usage: "root file system `DIR`", DefaultText: "the host's /"},
 		&cli.StringFlag{Name: "o", Usage: "bundle `DIR` to write, - for config.json on stdout", Value: "-"},
+		&cli.BoolFlag{Name: "digest", Usage: "print the digest of the config instead of the config"},
 	),
 	Action: func(c *cli.Context) error {
 		policy, err := policyOf(c)
@@ -42,10 +43,21 @@ var compileCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
-		if c.String("o") == "-" {
-			return writeConfig(os.Stdout, sp)
+		digest, err := spec.Digest(sp)
+		if err != nil {
+			return err
 		}
-		return writeBundle(c.String("o"), sp)
+		switch {
+		case c.String("o") != "-":
+			if err := writeBundle(c.String("o"), sp); err != nil {
+				return err
+			}
+			fallthrough
+		case c.Bool("digest"):
+			_, err = fmt.Println(digest)
+			return err
+		}
+		return writeConfig(os.Stdout, sp)
 	},
 }
 

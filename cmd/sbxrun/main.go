@@ -49,7 +49,7 @@ func main() {
 			&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "no effect: what the user can do is seen"},
 		},
 		Before:          checkGlobals,
-		Commands:        append([]*cli.Command{codeCommand, compileCommand, runCommand, doctorCommand}, runcCommands()...),
+		Commands:        append([]*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, runCommand, doctorCommand}, runcCommands()...),
 		CommandNotFound: func(c *cli.Context, name string) {},
 		Action:          noCommand,
 		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return err },
@@ -123,6 +123,9 @@ func usageError(c *cli.Command, err error) error {
 	err = fmt.Errorf("%s: %w, see sbxrun %s --help", c.Name, err, c.Name)
 	if c == codeCommand && slices.Contains(os.Args, "--json") {
 		return errors.Join(printJSON(os.Stdout, runtime.Refused(err)), exitStatus(exitRefused))
+	}
+	if c == diffCommand || c == checkCommand {
+		return &failure{err, exitNotAsked}
 	}
 	return err
 }

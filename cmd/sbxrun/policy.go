@@ -5,7 +5,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 
 	"github.com/urfave/cli/v2"
 
@@ -44,58 +43,62 @@ func policyFlags() []cli.Flag {
 
 // policyOf makes the policy: the preset or the file, then the flags.
 func policyOf(c *cli.Context) (spec.Policy, error) {
-	p, err := basePolicy(c)
+	f, err := basePolicy(c)
 	if err != nil {
-		return p, err
+		return spec.Policy{}, err
+	}
+	return f.Policy, applyFlags(c, f)
+}
+
+// applyFlags changes the policy by the flags that are given.
+func applyFlags(c *cli.Context, f *spec.File) error {
+	set := func(flag, key, value string) error {
+		if err := f.Policy.Set(key, value); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+		f.Origin[key] = "flag --" + flag
+		return nil
 	}
 	for _, k := range policyKeys {
 		if !c.IsSet(k.name) {
 			continue
 		}
-		if err := p.Set(k.key, c.String(k.name)); err != nil {
-			return p, fmt.Errorf("--%s: %w", k.name, err)
+		if err := set(k.name, k.key, c.String(k.name)); err != nil {
+			return err
 		}
 	}
 	if c.IsSet("workdir") {
-		p.Workdir.Private = c.Bool("workdir")
+		if err := set("workdir", "workdir.private", fmt.Sprint(c.Bool("workdir"))); err != nil {
+			return err
+		}
 	}
 	for _, e := range c.StringSlice("env") {
-		if err := p.Set("environment.set", e); err != nil {
-			return p, fmt.Errorf("--env: %w", err)
+		if err := set("env", "environment.set", e); err != nil {
+			return err
 		}
 	}
 	for _, h := range c.StringSlice("hide") {
-		if err := p.Set("filesystem.hide", h); err != nil {
-			return p, fmt.Errorf("--hide: %w", err)
+		if err := set("hide", "filesystem.hide", h); err != nil {
+			return err
 		}
 	}
-	return p, p.Validate()
+	return f.Policy.Validate()
 }
 
-func basePolicy(c *cli.Context) (spec.Policy, error) {
+func basePolicy(c *cli.Context) (*spec.File, error) {
 	if c.IsSet("level") && c.IsSet("policy") {
-		return spec.Policy{}, fmt.Errorf("--level and --policy contradict each other: name the level in the policy file")
+		return nil, fmt.Errorf("--level and --policy contradict each other: name the level in the policy file")
 	}
-	if !c.IsSet("policy") {
-		name := "L5"
-		if c.IsSet("level") {
-			name = c.String("level")
-		}
-		level, err := spec.ParseLevel(name)
-		if err != nil {
-			return spec.Policy{}, fmt.Errorf("--level: %w", err)
-		}
-		return spec.Preset(level), nil
+	if c.IsSet("policy") {
+		return spec.LoadPolicy(c.String("policy"), readFile)
 	}
-	name := c.String("policy")
-	f, _, err := openRegular(name)
+	name := "L5"
+	if c.IsSet("level") {
+		name = c.String("level")
+	}
+	level, err := spec.ParseLevel(name)
 	if err != nil {
-		return spec.Policy{}, fmt.Errorf("read the policy: %w", err)
+		return nil, fmt.Errorf("--level: %w", err)
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSource)) // ParsePolicy takes far less
-	if err != nil {
-		return spec.Policy{}, fmt.Errorf("read the policy: %w", err)
-	}
-	return spec.ParsePolicy(data, name)
+	return &spec.File{Policy: spec.Preset(level), Origin: map[string]string{}}, nil
 }

@@ -1,0 +1,248 @@
+// This file owns Explain: what a policy, or a config.json that nobody compiled,
+// lets a program do, layer by layer.
+
+package spec
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Explanation says what a program may do, as data.
+type Explanation struct {
+	Subject string `json:"subject"`
+	// Compiled says that the config is a policy's. A foreign one has no supervisor.
+	Compiled bool `json:"compiled"`
+	// Level is the policy's; of a foreign config the highest whose layers it has in
+	// full, as far as OCI has fields for them.
+	Level   Level          `json:"level"`
+	Digest  string         `json:"digest"`
+	Wider   []string       `json:"wider"`   // keys that allow more than the level's preset
+	Answers []Answer       `json:"answers"` // of a policy only
+	Layers  []LayerInForce `json:"layers"`
+}
+
+// Answer is a question that a reader has, and what the policy makes of it.
+type Answer struct {
+	Question string `json:"question"`
+	Answer   string `json:"answer"`
+}
+
+// LayerInForce is one layer as the config has it.
+type LayerInForce struct {
+	Layer      string    `json:"layer"`
+	From       Level     `json:"from"`     // the level that adds it
+	InForce    string    `json:"in_force"` // "on", "partly", "off"
+	Allowed    []string  `json:"allowed"`
+	NotAllowed []string  `json:"not_allowed"`
+	Remains    []string  `json:"not_stopped"` // what the layer does not stop
+	Missing    []string  `json:"missing"`     // what the layer would need
+	Settings   []Setting `json:"settings"`
+}
+
+// Setting is one key with what enforces it.
+type Setting struct {
+	Key       string   `json:"key"`
+	Meaning   string   `json:"meaning"`
+	Value     string   `json:"value"` // empty where no policy says it
+	Source    string   `json:"source"`
+	Wider     bool     `json:"wider"`
+	Mechanism string   `json:"mechanism"`
+	Fields    []string `json:"fields"` // "process.rlimits[RLIMIT_CPU] = {…}"
+}
+
+// Digest is the SHA-256 of a config as Compile would write it: neither the order
+// of its keys nor its formatting shows.
+func Digest(sp *specs.Spec) (string, error) {
+	text, err := json.Marshal(sp)
+	if err != nil {
+		return "", fmt.Errorf("digest the config: %w", err)
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(text)), nil
+}
+
+// anyProgram stands for the program where none is given.
+var anyProgram = Process{Args: []string{"program"}}
+
+// Explain explains a policy on a host. origin says for keys where their value comes
+// from, as File.Origin does; the others come from the preset.
+func Explain(subject string, p Policy, host Host, origin map[string]string) (*Explanation, error) {
+	sp, err := Compile(p, host, anyProgram)
+	if err != nil {
+		return nil, err
+	}
+	e, err := explain(subject, sp, &p, origin)
+	if err != nil {
+		return nil, err
+	}
+	e.Answers = p.answers(host)
+	return e, nil
+}
+
+// ExplainSpec explains a config.json. One that was compiled is read as its policy.
+func ExplainSpec(subject string, sp *specs.Spec) (*Explanation, error) {
+	if !IsCompiled(sp) {
+		return explain(subject, sp, nil, nil)
+	}
+	p, err := FromSpec(sp)
+	if err != nil {
+		return nil, err
+	}
+	e, err := explain(subject, sp, &p, nil)
+	if err != nil {
+		return nil, err
+	}
+	preset := Preset(p.Level)
+	for _, l := range e.Layers {
+		for i := range l.Settings {
+			if k, _ := find(l.Settings[i].Key); k.get(&p) != k.get(&preset) {
+				l.Settings[i].Source = "config.json"
+			}
+		}
+	}
+	host, err := p.hostOf(sp)
+	e.Answers = p.answers(host)
+	return e, err
+}
+
+func explain(subject string, sp *specs.Spec, p *Policy, origin map[string]string) (*Explanation, error) {
+	config, err := tree(sp)
+	if err != nil {
+		return nil, err
+	}
+	e := &Explanation{Subject: subject, Compiled: p != nil, Wider: []string{}, Answers: []Answer{}}
+	if e.Digest, err = Digest(sp); err != nil {
+		return nil, err
+	}
+	if p != nil {
+		e.Level, e.Wider = p.Level, append(e.Wider, p.Wider()...)
+	} else {
+		e.Level = LevelOf(sp)
+	}
+	for i := range layers {
+		l := layers[i].inForce(sp, p)
+		for _, k := range keys {
+			if k.Layer == l.Layer {
+				l.Settings = append(l.Settings, k.setting(config, p, origin))
+			}
+		}
+		e.Layers = append(e.Layers, l)
+	}
+	return e, nil
+}
+
+// inForce looks at what the config, or its policy, has of the layer.
+func (l *layer) inForce(sp *specs.Spec, p *Policy) LayerInForce {
+	out := LayerInForce{Layer: l.name, From: l.from, Missing: []string{}, Settings: []Setting{}}
+	for _, n := range l.needs {
+		if !n.has(sp) {
+			out.Missing = append(out.Missing, n.say)
+		}
+	}
+	switch {
+	case p != nil && l.on(p), p == nil && len(out.Missing) == 0:
+		out.InForce = "on"
+	case p == nil && len(out.Missing) < len(l.needs):
+		out.InForce = "partly"
+	default:
+		out.InForce = "off"
+	}
+	if out.InForce == "on" {
+		out.Allowed, out.NotAllowed, out.Remains = l.allowed, l.denied, l.remains
+		if p != nil {
+			out.Missing = []string{}
+		} else if l.foreign != nil {
+			out.NotAllowed = l.foreign
+		}
+		return out
+	}
+	out.Allowed, out.NotAllowed, out.Remains = slices.Clone(l.open), []string{}, []string{}
+	if out.InForce == "partly" {
+		for i := range out.Allowed {
+			out.Allowed[i] += ", as far as what is missing leaves it open"
+		}
+	}
+	return out
+}
+
+// LevelOf is the highest level whose layers, and those of the levels below it, the
+// config has in full. What OCI has no field for is left out of account.
+func LevelOf(sp *specs.Spec) Level {
+	level := L5
+	for _, l := range layers {
+		for _, n := range l.needs {
+			if !n.supervised && !n.has(sp) {
+				level = min(level, l.from-1)
+			}
+		}
+	}
+	return level
+}
+
+func (k *Key) setting(config any, p *Policy, origin map[string]string) Setting {
+	s := Setting{Key: k.Name, Meaning: k.Meaning, Mechanism: k.Mechanism, Fields: []string{}, Source: "not in the config"}
+	for _, f := range k.Fields {
+		if v := field(config, f); v != "" {
+			s.Fields = append(s.Fields, f+" = "+v)
+			s.Source = "config.json"
+		}
+	}
+	if p == nil {
+		return s
+	}
+	preset := Preset(p.Level)
+	s.Value, s.Wider = k.get(p), k.wider(p, &preset)
+	switch {
+	case origin[k.Name] != "":
+		s.Source = origin[k.Name]
+	case s.Value == k.get(&Policy{}):
+		s.Source = "default"
+	default:
+		s.Source = "preset " + p.Level.String()
+	}
+	return s
+}
+
+// answers answers what a stranger asks first.
+func (p *Policy) answers(h Host) []Answer {
+	self := "the caller"
+	if p.Processes.Isolate && h.UID == 0 {
+		self = "an unused host user"
+	}
+	say := func(no bool, because, otherwise string) string {
+		if no {
+			return "no: " + because
+		}
+		return "yes: " + otherwise
+	}
+	key := say(slices.Contains(p.Filesystem.Hide, "/root") && slices.Contains(p.Filesystem.Hide, "/home"), "/root and /home are hidden", "it reads what the caller reads")
+	if key[0] == 'y' && self != "the caller" {
+		key = "only a key that everybody may read: files are open, but the program is " + self + ", who owns none (run by an ordinary user: yes, it is that user)"
+	}
+	fork := "yes: nothing caps processes"
+	if n := p.Processes.Max; n > 0 {
+		fork = say(n < 100, fmt.Sprintf("at most %d tasks are alive at once, the first fork beyond ends the run", n), fmt.Sprintf("up to %d tasks at once", n))
+	}
+	survive := say(p.Processes.Isolate || p.Limits.Sweep, "its PID namespace ends with the run", "what it leaves running stays")
+	if !p.Processes.Isolate && p.Limits.Sweep {
+		survive = "no: the sweep kills what it leaves, daemons too"
+	}
+	forever := "yes: there is no wall clock"
+	if p.Limits.Wall > 0 {
+		forever = fmt.Sprintf("no: SIGKILL after %v of wall clock", p.Limits.Wall)
+	}
+	return []Answer{
+		{"Can it read the SSH key in a home directory?", key},
+		{"Can it reach the network?", say(p.Network.Isolate, "its network namespace is empty; unix sockets with a path remain where they are not hidden", "as the caller can, localhost too")},
+		{"Can it fork 100 processes?", fork},
+		{"Can it survive the run?", survive},
+		{"Can it run for ever?", forever},
+		{"Can it read the caller's environment?", say(p.Environment.Scrub && p.Processes.Isolate, "it gets four variables and an own /proc", map[bool]string{true: "not its own, but the caller's through the host's /proc", false: "it gets all of it"}[p.Environment.Scrub])},
+		{"Can it change files of the host?", say(p.Filesystem.Isolate, "all but its own /tmp and /dev/shm is read-only", "those that "+self+" may write")},
+		{"Can it gain privileges?", say(p.Capabilities.NoNewPrivileges && p.Capabilities.Drop, "no capability is left and none comes back", map[bool]string{true: "inside its user namespace, not on the host", false: "by set-uid programs, as the caller can"}[p.Processes.Isolate])},
+	}
+}
