@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sbxrun/sbxrun/lab"
 	"github.com/sbxrun/sbxrun/runtime"
 )
 
@@ -30,6 +31,7 @@ type exitStatus int
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func main() {
+	lab.Become()
 	app := &cli.App{
 		Name:    "sbxrun",
 		Usage:   "run code that nobody has read, under a policy that a person can read",
@@ -46,7 +48,7 @@ func main() {
 		},
 		Before: checkGlobals,
 		Commands: []*cli.Command{
-			codeCommand, compileCommand, runCommand, doctorCommand, specCommand,
+			codeCommand, compileCommand, runCommand, doctorCommand, labCommand, specCommand,
 			createCommand, startCommand, stateCommand, killCommand, deleteCommand, execCommand, psCommand, listCommand,
 			pauseCommand, resumeCommand, updateCommand, refusedCommand("checkpoint"), refusedCommand("restore"),
 		},

@@ -1,0 +1,4 @@
+package lab
+
+// HTML is TODO.
+func (r *Report) HTML() []byte { return nil }
