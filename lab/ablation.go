@@ -19,9 +19,10 @@ type layer struct {
 
 // layers are in the order of the levels.
 var layers = []layer{
+	{"none", func(*spec.Policy) {}, false},
 	{"limits", func(p *spec.Policy) { full := spec.Preset(spec.L1); p.Limits, p.Cgroup = full.Limits, full.Cgroup }, false},
 	{"environment", func(p *spec.Policy) { p.Environment.Scrub = true }, false},
-	{"workdir", func(p *spec.Policy) { p.Workdir.Private = true }, false},
+	{"workdir", func(p *spec.Policy) { p.Workdir, p.Filesystem.Isolate = spec.Preset(spec.L5).Workdir, true }, true}, // its size is a tmpfs's
 	{"processes", func(p *spec.Policy) { p.Processes, p.Cgroup = spec.Preset(spec.L3).Processes, spec.CgroupOn }, false},
 	{"network", func(p *spec.Policy) { p.Network.Isolate = true }, true},
 	{"filesystem", func(p *spec.Policy) { p.Filesystem = spec.Preset(spec.L5).Filesystem }, true},
@@ -59,16 +60,17 @@ func (r *Row) finish() {
 	if r.Alone == nil {
 		return
 	}
-	stopped := map[string]bool{}
 	depth := 0
 	for i := range r.Alone {
 		c := &r.Alone[i]
-		stopped[c.Policy] = c.Verdict == Stopped
-		if layers[i].needs && stopped["processes"] && c.Verdict == Stopped && c.Layer != c.Policy {
-			c.Verdict, c.Evidence = NotHere, "it needs processes.isolate, which stops this already: "+c.Evidence
-			stopped[c.Policy] = false
+		if i > 0 && c.Verdict == Stopped {
+			if r.Alone[0].Verdict == Stopped {
+				c.Verdict, c.Evidence = NotHere, "it is stopped with nothing on: "+c.Evidence
+			} else if layers[i].needs && c.Layer != c.Policy {
+				c.Verdict, c.Evidence = NotHere, "what the layer needs stops this already: "+c.Evidence
+			}
 		}
-		if c.Verdict == Stopped {
+		if i > 0 && c.Verdict == Stopped {
 			depth++
 		}
 	}

@@ -40,7 +40,6 @@ const never = spec.L5 + 1
 // Why the promise is another one without a control group or for an ordinary user.
 var (
 	blindMemory = &exception{never, "without a control group only RLIMIT_AS bounds memory, and it does not see memfds"}
-	onlyWords   = &exception{spec.L0 - 1, ""}
 )
 
 // cpuSecond makes the limit on CPU time one second where there is one.
@@ -63,7 +62,7 @@ var attacks = []Attack{
 	{Threat: "A3", Name: "hoards-memory", What: "touches 320 MiB", Stops: spec.L1, By: []string{"limits.memory"},
 		Parts: []part{keys("memory.max", "limits.memory=256MiB cgroup=on"), keys("RLIMIT_AS", "limits.memory=256MiB cgroup=off")}, try: hoardsMemory},
 	{Threat: "A3", Name: "hides-memory", What: "puts 320 MiB into memfds, which no mapping shows", Stops: spec.L1, By: []string{"limits.memory"},
-		Parts: []part{keys("memory.max", "limits.memory=256MiB cgroup=on"), keys("RLIMIT_AS", "limits.memory=256MiB cgroup=off")}, WithoutGroup: blindMemory, try: hidesMemory},
+		Parts: []part{keys("memory.max", "limits.memory=256MiB cgroup=on")}, WithoutGroup: blindMemory, try: hidesMemory},
 	{Threat: "A4", Name: "big-file", What: "writes a file of 32 MiB", Stops: spec.L1, By: []string{"limits.file-size"},
 		Parts: []part{keys("RLIMIT_FSIZE", "limits.file-size=10MiB")}, try: bigFile},
 	{Threat: "A4", Name: "many-bytes", What: "writes 12 files of 8 MiB, each within the limit", Stops: spec.L5, By: []string{"workdir.size"},
@@ -83,7 +82,7 @@ var attacks = []Attack{
 	{Threat: "A10", Name: "leaves-daemon", What: "leaves a daemon in a session of its own", Stops: spec.L1, By: []string{"limits.sweep", "processes.isolate"},
 		Parts: []part{keys("sweep of the tree", "limits.sweep=on cgroup=off"), keys("sweep of the group", "limits.sweep=on cgroup=on")}, try: leavesDaemon},
 	{Threat: "A6", Name: "blames-memory", What: "prints MemoryError and fails, to be taken for a victim of the limit", Stops: spec.L0, By: []string{"cgroup", always},
-		mechanism: "words count only where nothing is counted", WithoutGroup: onlyWords, try: blamesMemory},
+		mechanism: "words count only where nothing is counted", try: blamesMemory},
 	{Threat: "A8", Name: "reads-environment", What: "prints its environment", Stops: spec.L2, By: []string{"environment.scrub"},
 		Parts: []part{keys("environment.scrub", "environment.scrub=on")}, try: readsEnvironment},
 	{Threat: "A8", Name: "reads-callers-environment", What: "prints the caller's environment, out of /proc", Stops: spec.L3, By: []string{"processes.isolate"},
@@ -94,13 +93,14 @@ var attacks = []Attack{
 		Parts: []part{keys("read-only root", "processes.monitor=5ms processes.isolate=on filesystem.isolate=on"), keys("masks", "processes.monitor=5ms processes.isolate=on filesystem.isolate=on filesystem.hide=/var/tmp")}, try: overwritesAnywhere},
 	{Threat: "B1", Name: "plants-a-link", What: "names a link to the key as its output", From: spec.L2, Stops: spec.L2, By: []string{always},
 		mechanism: "the gateway follows no link", try: plantsLink},
-	{Threat: "A19", Name: "litters", What: "leaves deep directories and odd names", From: spec.L2, Stops: spec.L2, By: []string{"workdir.private"}, try: litters},
+	{Threat: "A19", Name: "litters", What: "leaves deep directories and odd names", From: spec.L2, Stops: spec.L2, By: []string{"workdir.private"},
+		Parts: []part{keys("host directory", "workdir.private=on")}, try: litters},
 	{Threat: "C2", Name: "uses-open-files", What: "reads the key from a descriptor that the caller left open", Stops: spec.L0, By: []string{always},
 		mechanism: "every other descriptor is closed at execve", try: usesOpenFiles},
 	{Threat: "A11", Name: "multiplies", What: "keeps 40 children", Stops: spec.L3, By: []string{"processes.max"},
-		Parts: []part{keys("pids.max", "cgroup=on processes.monitor=1s processes.max=16"), keys("monitor", "cgroup=off processes.monitor=5ms processes.max=16")}, seconds: 1, try: multiplies},
+		Parts: []part{keys("pids.max", "cgroup=on limits.sweep=on processes.monitor=1s processes.max=16"), keys("monitor", "cgroup=off processes.monitor=5ms processes.max=16")}, seconds: 1, try: multiplies},
 	{Threat: "A11", Name: "forks-a-tree", What: "forks a tree of 63 shells", Stops: spec.L3, By: []string{"processes.max"},
-		Parts: []part{keys("pids.max", "cgroup=on processes.monitor=1s processes.max=16"), keys("monitor", "cgroup=off processes.monitor=5ms processes.max=16")}, seconds: 1, try: forksTree},
+		Parts: []part{keys("pids.max", "cgroup=on limits.sweep=on processes.monitor=1s processes.max=16"), keys("monitor", "cgroup=off processes.monitor=5ms processes.max=16")}, seconds: 1, try: forksTree},
 	{Threat: "A11", Name: "kills-a-bystander", What: "kills a process of the caller", Stops: spec.L3, By: []string{"processes.isolate"},
 		Parts: []part{keys("PID namespace", "processes.monitor=5ms processes.isolate=on")}, try: killsBystander},
 	{Threat: "A17", Name: "leaves-shared-memory", What: "leaves System V shared memory", Stops: spec.L3, By: []string{"processes.isolate"},

@@ -21,6 +21,7 @@ import (
 	"github.com/sbxrun/sbxrun/lab/attack"
 	"github.com/sbxrun/sbxrun/rootfs"
 	"github.com/sbxrun/sbxrun/runtime"
+	"github.com/sbxrun/sbxrun/spec"
 )
 
 // overWall measures a program that would take 6.5 s.
@@ -60,27 +61,31 @@ func burnsCPU(t *try) error {
 }
 
 func hoardsMemory(t *try) error {
-	var kib int
-	err := t.held(func(pid int) { kib, _ = strconv.Atoi(strings.TrimSuffix(status(pid, "VmRSS"), " kB")) },
-		func() error { return t.helper("hold-heap", "320", t.mark) })
+	kib := 0
+	err := t.heldAs("tail", func(pid int) bool {
+		now, _ := strconv.Atoi(strings.TrimSuffix(status(pid, "VmRSS"), " kB"))
+		kib = max(kib, now)
+		return kib > 300<<10
+	}, func() error {
+		return t.sh(`{ head -c 335544320 /dev/zero && read _; } | tail -c 335544320 >/dev/null`, t.mark)
+	})
 	if kib > 300<<10 {
 		t.got("%d MiB in use", kib>>10)
-	} else if err == nil && t.policy.Cgroup == "off" {
-		return t.ended(runtime.Exited, runtime.OOM) // a call has failed, what that leads to is the program's
 	}
 	return or(err, func() error { return t.limited(runtime.OOM) })
 }
 
 func hidesMemory(t *try) error {
 	var bytes int64
-	limit := t.policy.Limits.Files
-	err := t.held(func(pid int) { bytes = openBytes(pid, "memfd:hoard") },
-		func() error { return t.helper("hold-memfds", "40", "8", t.mark) })
+	err := t.held(func(pid int) { bytes = openBytes(pid, "memfd:hoard") }, func() error {
+		return t.python(`import os, sys
+for i in range(40):
+    os.posix_fallocate(os.memfd_create("hoard"), 0, 8 << 20)
+open("/proc/self/comm", "w").write("attack-ready")
+sys.stdin.read()`, t.mark)
+	})
 	if bytes > 300<<20 {
 		t.got("%d MiB in memfds", bytes>>20)
-	}
-	if limit > 0 && limit < 45 {
-		return err
 	}
 	return or(err, func() error { return t.limited(runtime.OOM) })
 }
@@ -122,7 +127,7 @@ func (t *try) files(script string) (count int, size, largest int64, err error) {
 		}
 	}
 	if t.policy.Filesystem.Isolate && !t.policy.Workdir.Private {
-		script = "cd /tmp\n" + script
+		return 0, 0, 0, notHere("the caller's directory is out of sight, and there is none instead")
 	}
 	err = t.sh(script)
 	if !t.policy.Workdir.Private {
@@ -233,7 +238,7 @@ func (t *try) survivors(err error) error {
 	if err != nil {
 		return err
 	}
-	if n := sleepers(t.mark); n > 0 {
+	if n := len(named(processes(t.mark), "sleep")); n > 0 {
 		t.got("%d process alive afterwards", n)
 	} else if t.policy.Limits.Sweep && t.res.Swept != 1 {
 		return fmt.Errorf("the Result counts %d swept processes, not 1", t.res.Swept)
@@ -286,9 +291,11 @@ func readsCallersEnvironment(t *try) error {
 }
 
 func (t *try) overwritten(err error) error {
-	text, read := os.ReadFile(filepath.Join(t.cwd, "app.conf"))
+	text, read := os.ReadFile(filepath.Join(t.cwd, t.app()))
 	if read != nil || string(text) != precious {
 		t.got("the file says %q", text)
+	} else if os.Remove(t.app()) == nil {
+		t.got("there is a file where the lab itself was started")
 	}
 	if t.seen == "" {
 		t.seen = "the file is as it was"
@@ -296,10 +303,10 @@ func (t *try) overwritten(err error) error {
 	return or(err, func() error { return t.ended(runtime.Exited) })
 }
 
-func overwritesNearby(t *try) error { return t.overwritten(t.sh(`echo mine >app.conf; :`)) }
+func overwritesNearby(t *try) error { return t.overwritten(t.sh(`echo mine >"$1"; :`, t.app())) }
 
 func overwritesAnywhere(t *try) error {
-	return t.overwritten(t.sh(`echo mine >"$1"; :`, filepath.Join(t.cwd, "app.conf")))
+	return t.overwritten(t.sh(`echo mine >"$1"; :`, filepath.Join(t.cwd, t.app())))
 }
 
 func plantsLink(t *try) error {
@@ -345,30 +352,25 @@ func litters(t *try) error {
 
 func usesOpenFiles(t *try) error { return t.printed(t.secret, "the key", t.helper("read-fds", t.mark)) }
 
-// crowd watches how many live at once. Beyond the cap a few may be seen where only the
-// monitor looks, every few milliseconds.
-func (t *try) crowd(all int, run func() error) error {
-	most := 0
-	err := t.while(func() { most = max(most, sleepers(t.mark)) }, run)
-	if most >= all {
+// crowd lets children gather. Beyond the cap a few may be seen where only the monitor
+// looks, every few milliseconds.
+func (t *try) crowd(all int, script string) error {
+	most, err := t.gather(all, "sleep", func() error { return t.sh(script+"\nread _; trap '' TERM; kill 0; :", t.mark) })
+	if most >= all && err == nil && (t.policy.Cgroup == spec.CgroupOn || t.res.Reason == runtime.Exited) {
 		t.got("%d processes at once", most)
 	}
 	if t.policy.Processes.Max == 0 {
-		return err
+		return or(err, func() error { return t.ended(runtime.Exited) })
 	}
 	return or(err, func() error { return t.limited(runtime.Processes) })
 }
 
 func multiplies(t *try) error {
-	return t.crowd(40, func() error {
-		return t.sh(`i=0; while [ $i -lt 40 ]; do sleep 1."$1" & i=$((i+1)); done; wait`, t.mark)
-	})
+	return t.crowd(40, `i=0; while [ $i -lt 40 ]; do sleep 20."$1" & i=$((i+1)); done`)
 }
 
 func forksTree(t *try) error {
-	return t.crowd(32, func() error {
-		return t.sh(`tree() { if [ $1 -gt 0 ]; then tree $(($1-1)) $2 & tree $(($1-1)) $2 & wait; else exec sleep 1."$2"; fi; }; tree 5 "$1"`, t.mark)
-	})
+	return t.crowd(32, `tree() { if [ $1 -gt 0 ]; then tree $(($1-1)) $2 & tree $(($1-1)) $2 & wait; else exec sleep 20."$2"; fi; }; tree 5 "$1" &`)
 }
 
 func killsBystander(t *try) error {

@@ -303,7 +303,7 @@ func (st *stage) chooseCgroup(ctx context.Context, asked spec.CgroupMode) error 
 // notes are what a reader of the report must know.
 func (st *stage) notes() []string {
 	notes := []string{
-		"limits.wall is 20 s, but for the attacks on it: a busy machine shall not stop attacks for us",
+		"limits.wall and limits.cpu are one minute, but for the attacks on them: a busy machine shall not stop attacks for us",
 		"limits.file-size is 64 MiB for attacks that carry the helper program, which is larger than the preset's 10 MiB",
 	}
 	if st.cgroup == spec.CgroupOff {

@@ -21,7 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sbxrun/sbxrun/lab/attack"
 	"github.com/sbxrun/sbxrun/spec"
 )
 
@@ -182,24 +181,42 @@ func processes(mark string) (pids []int) {
 	return pids
 }
 
-// sleepers counts the processes that are "sleep …MARK", and live.
-func sleepers(mark string) (n int) {
-	for _, pid := range processes(mark) {
-		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); string(text) == "sleep\n" {
-			n++
+// below lists the processes of the run with the mark, from its reaper down. While a run
+// goes on that is cheaper than a look at all processes of the host.
+func below(mark string) (pids []int) {
+	for _, pid := range children(os.Getpid()) {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && bytes.Contains(text, []byte(mark)) {
+			pids = append(pids, pid)
 		}
 	}
-	return n
+	for i := 0; i < len(pids); i++ {
+		pids = append(pids, children(pids[i])...)
+	}
+	return pids
 }
 
-// readyOne finds the process with the mark that calls itself ready.
-func readyOne(mark string) int {
-	for _, pid := range processes(mark) {
-		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); string(text) == attack.Ready+"\n" {
-			return pid
+// children reads what all threads of a process have started, proc_pid_task(5).
+func children(pid int) (pids []int) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, f := range files {
+		text, _ := os.ReadFile(f)
+		for word := range bytes.FieldsSeq(text) {
+			if pid, err := strconv.Atoi(string(word)); err == nil {
+				pids = append(pids, pid)
+			}
 		}
 	}
-	return 0
+	return pids
+}
+
+// named leaves those of the processes that have the name, and live.
+func named(pids []int, name string) (out []int) {
+	for _, pid := range pids {
+		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); string(text) == name+"\n" && lives(pid) {
+			out = append(out, pid)
+		}
+	}
+	return out
 }
 
 // status gives a field of /proc/PID/status, proc_pid_status(5).

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,7 +49,10 @@ func (t *try) prepare() error {
 		t.policy.Cgroup = t.cgroup
 	}
 	if !t.attack.onWall {
-		t.policy.Limits.Wall = 20 * time.Second
+		t.policy.Limits.Wall = time.Minute
+	}
+	if t.policy.Limits.CPU > 0 {
+		t.policy.Limits.CPU = time.Minute
 	}
 	if t.attack.adjust != nil {
 		t.attack.adjust(&t.policy)
@@ -57,9 +61,12 @@ func (t *try) prepare() error {
 	if err := os.Mkdir(t.cwd, 0o777); err != nil {
 		return err
 	}
-	app := filepath.Join(t.cwd, "app.conf")
+	app := filepath.Join(t.cwd, t.app())
 	return errors.Join(os.Chmod(t.cwd, 0o777), os.WriteFile(app, []byte(precious), 0o666), os.Chmod(app, 0o666))
 }
+
+// app is the name of a file in the caller's directory.
+func (t *try) app() string { return "app.conf-" + t.mark }
 
 // precious is what a file in the caller's directory says.
 const precious = "precious"
@@ -96,7 +103,10 @@ func (t *try) python(program string, args ...string) error {
 func (t *try) helper(name string, args ...string) error {
 	words := append([]string{attack.Word, name}, args...)
 	if t.policy.Processes.Isolate {
-		t.policy.Workdir.Private = true // nothing else that is ours can be reached in each case
+		t.policy.Workdir.Private = true // no other place else that is ours can be reached in each case
+	}
+	if t.policy.Cgroup == spec.CgroupOff {
+		t.policy.Limits.Memory = 0 // RLIMIT_AS counts what Go reserves and never uses
 	}
 	if !t.policy.Workdir.Private {
 		return t.run(nil, append([]string{t.self}, words...)...)
@@ -139,8 +149,15 @@ func (t *try) run(put func(*rootfs.Gateway) error, argv ...string) error {
 	return nil
 }
 
-// held runs the program in run and calls look with its pid once it is ready; then it is let go.
+// held runs the program in run and calls look with its pid once it is ready; then it is
+// let go.
 func (t *try) held(look func(pid int), run func() error) error {
+	return t.heldAs(attack.Ready, func(pid int) bool { look(pid); return true }, run)
+}
+
+// heldAs lets the program go, by ending its stdin, once look says of a process with that
+// name that it has seen enough.
+func (t *try) heldAs(name string, look func(pid int) bool, run func() error) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -159,12 +176,39 @@ func (t *try) held(look func(pid int), run func() error) error {
 			return err
 		case <-time.After(8 * time.Millisecond):
 		}
-		if pid := readyOne(t.mark); pid != 0 && !looked {
-			look(pid)
+		if looked {
+			continue
+		}
+		if pids := named(below(t.mark), name); len(pids) > 0 && look(pids[0]) {
 			looked = true
 			w.Close()
 		}
 	}
+}
+
+// crowdTime bounds the wait for a crowd to gather.
+const crowdTime = 10 * time.Second
+
+// crowd counts the processes of the run with that name until there are enough, or no
+// more come, and then ends its stdin.
+func (t *try) gather(enough int, name string, run func() error) (most int, err error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	t.stdin = r
+	started := time.Now()
+	err = t.while(func() {
+		most = max(most, len(named(below(t.mark), name)))
+		if w != nil && (most >= enough || time.Since(started) > crowdTime) {
+			w.Close()
+			w = nil
+		}
+	}, run)
+	if w != nil {
+		w.Close()
+	}
+	return most, errors.Join(err, r.Close())
 }
 
 // while calls look again and again as long as run takes.
@@ -265,8 +309,10 @@ func layerOf(key string) (string, string) {
 	return "", ""
 }
 
-// kill0 says whether a process of ours lives: a zombie does not.
+// lives says whether a process lives on: a zombie does not, nor one that was killed and
+// only waits for a processor to die on.
 func lives(pid int) bool {
 	s := status(pid, "State")
-	return s != "" && s[0] != 'Z' && s[0] != 'X' && unix.Kill(pid, 0) == nil
+	pending, _ := strconv.ParseUint(status(pid, "SigPnd"), 16, 64)
+	return s != "" && s[0] != 'Z' && s[0] != 'X' && pending&(1<<(unix.SIGKILL-1)) == 0
 }

@@ -92,6 +92,12 @@ func (b *blueprint) namespaces(string) error {
 			b.joined, b.joins = b.joined|flag, append(b.joins, ns)
 			continue
 		}
+		if planted("host-ipc") {
+			flag &^= unix.CLONE_NEWIPC
+		}
+		if planted("host-network") {
+			flag &^= unix.CLONE_NEWNET
+		}
 		b.clone |= flag
 		b.cgroupNS = b.cgroupNS || ns.Type == specs.CgroupNamespace
 	}
@@ -128,7 +134,10 @@ func (b *blueprint) filesystem(bundle string) error {
 	}
 	b.plan.Add(sbxinit.OpPropagation, []uint64{propagation})
 	b.plan.Add(sbxinit.OpRoot, nil, root)
-	if sp.Root.Readonly && root == "/" {
+	if planted("masks-first") {
+		b.masks()
+	}
+	if sp.Root.Readonly && root == "/" && !planted("root-writable") {
 		b.plan.Add(sbxinit.OpRootBelow, nil)
 	}
 	for i, m := range sp.Mounts {
@@ -152,7 +161,9 @@ func (b *blueprint) filesystem(bundle string) error {
 	if err := b.sysctls(); err != nil {
 		return err
 	}
-	b.masks()
+	if !planted("masks-first") {
+		b.masks()
+	}
 	if sp.Root.Readonly && root != "/" {
 		b.plan.Add(sbxinit.OpRootReadonly, nil)
 	}
@@ -268,6 +279,12 @@ var rlimits = map[string]int{
 // process covers everything from the barrier to execve.
 func (b *blueprint) process(string) error {
 	p := b.spec.Process
+	if planted("callers-cwd") && !b.inside {
+		p.Cwd = plantCwd
+	}
+	if planted("environment-inherited") {
+		p.Env = append(slices.Clip(p.Env), plantEnv...)
+	}
 	b.plan.Add(sbxinit.OpChdir, nil, p.Cwd)
 	if p.OOMScoreAdj != nil {
 		b.plan.Add(sbxinit.OpOOMScore, nil, fmt.Sprint(*p.OOMScoreAdj))
@@ -277,6 +294,12 @@ func (b *blueprint) process(string) error {
 		if !ok {
 			return fmt.Errorf("process.rlimits[%d].type: unknown %q", i, l.Type)
 		}
+		if planted("cpu-soft-only") && l.Type == "RLIMIT_CPU" {
+			l.Hard = unix.RLIM_INFINITY
+		}
+		if planted("no-file-size") && l.Type == "RLIMIT_FSIZE" || planted("no-nofile") && l.Type == "RLIMIT_NOFILE" {
+			continue
+		}
 		b.plan.Add(sbxinit.OpRlimit, []uint64{uint64(resource), l.Soft, l.Hard}, l.Type)
 	}
 	filter, err := b.filter()
@@ -285,13 +308,16 @@ func (b *blueprint) process(string) error {
 	}
 	// Without no_new_privs only a holder of CAP_SYS_ADMIN may install a filter,
 	// so it must come before the capabilities go.
-	if filter != nil && !p.NoNewPrivileges {
+	if planted("no-filter") {
+		filter, b.seccomp = nil, false
+	}
+	if filter != nil && (!p.NoNewPrivileges || planted("no-new-privs-left-out")) {
 		b.plan = append(b.plan, *filter)
 	}
 	if err := b.identity(); err != nil {
 		return err
 	}
-	if p.NoNewPrivileges {
+	if p.NoNewPrivileges && !planted("no-new-privs-left-out") {
 		b.plan.Add(sbxinit.OpNoNewPrivs, nil)
 		if filter != nil {
 			b.plan = append(b.plan, *filter)
@@ -339,6 +365,12 @@ func (b *blueprint) identity() error {
 				return err
 			}
 			*set.mask = mask
+		}
+		if planted("caps-effective-only") {
+			bounding, perm, inh = ^uint64(0), 1<<0, 1<<0
+		}
+		if planted("bounding-left") {
+			bounding = ^uint64(0)
 		}
 		b.plan.Add(sbxinit.OpBounding, []uint64{bounding})
 	}

@@ -150,8 +150,13 @@ func (r *run) start() (err error) {
 	if err = r.files(r.opt.Put); err != nil {
 		return err
 	}
-	if err = arm(r.group); err != nil {
+	if planted("pids-max-late") {
+		defer func() { time.Sleep(plantDelay); _ = arm(r.group) }()
+	} else if err = arm(r.group); err != nil {
 		return err
+	}
+	if planted("loopback-up") {
+		loopbackUp(r.child.proc.Pid)
 	}
 	r.monitor = newMonitor(r.child.proc.Pid, r.policy, r.group)
 	if err = r.child.release(true); err != nil {
@@ -174,7 +179,7 @@ func (r *run) watch(ctx context.Context) error {
 	}
 	defer stopWatching()
 	var wall <-chan time.Time
-	if w := r.policy.Limits.Wall; w > 0 {
+	if w := r.policy.Limits.Wall; w > 0 && !planted("no-watchdog") {
 		timer := time.NewTimer(w)
 		defer timer.Stop()
 		wall = timer.C
@@ -241,7 +246,7 @@ func (r *run) sweep() error {
 		r.leftovers = len(r.monitor.descendants())
 	}
 	var err error
-	if r.stop != nil || r.policy.Limits.Sweep || r.report.err != nil {
+	if r.stop != nil || r.policy.Limits.Sweep && !planted("no-sweep") || r.report.err != nil {
 		err = r.killAll(deadline)
 	}
 	// The reaper goes last: below L3 it is what the orphans hang on.
@@ -265,6 +270,11 @@ func (r *run) sweep() error {
 func (r *run) killAll(deadline time.Time) error {
 	isolated := r.plan.has(unix.CLONE_NEWPID)
 	switch {
+	case planted("kill-child-only"):
+		for _, pid := range r.monitor.children(r.monitor.root, r.monitor.root) {
+			r.monitor.signal(pid, unix.SIGKILL)
+		}
+		return nil
 	case r.group != nil && isolated:
 		return r.group.Kill()
 	case isolated:
@@ -355,7 +365,7 @@ func (r *run) cleanup() error {
 		r.group.RemoveStale(abandoned)
 		errs = append(errs, r.group.Delete())
 	}
-	if r.workdir != nil {
+	if r.workdir != nil && !planted("workdir-left") {
 		errs = append(errs, r.workdir.remove())
 	}
 	return errors.Join(errs...)

@@ -23,6 +23,7 @@ var labCommand = &cli.Command{
 	ArgsUsage: "[ATTACK…]",
 	Flags: []cli.Flag{
 		&cli.BoolFlag{Name: "ablation", Usage: "also try each layer alone: how deep the defence is"},
+		&cli.BoolFlag{Name: "plants", Usage: "plant defects and see that each is caught (a binary built with the tag plants)"},
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
 		&cli.BoolFlag{Name: "junit", Usage: "print JUnit XML"},
 		&cli.StringFlag{Name: "html", Usage: "write one self-contained page to `FILE`"},
@@ -40,6 +41,16 @@ func runLab(c *cli.Context) error {
 	opt := lab.Options{Only: c.Args().Slice(), Ablation: c.Bool("ablation"), Progress: progressBar(os.Stderr)}
 	if err := opt.SetCgroup(c.String("cgroup")); err != nil {
 		return err
+	}
+	if c.Bool("plants") {
+		caught, err := lab.Plants(ctx, os.Stdout, c.Args().Slice())
+		if err != nil {
+			return fmt.Errorf("lab: %w", err)
+		}
+		if !caught {
+			return exitStatus(1)
+		}
+		return nil
 	}
 	report, err := lab.Run(ctx, opt)
 	if err != nil {
