@@ -154,3 +154,27 @@ func escaped(s string) string {
 	_ = xml.EscapeText(&b, []byte(s)) // a Buffer takes everything
 	return b.String()
 }
+
+// Markdown is the matrix with the depth of defence, and for each attack what acts: the
+// part of the README that is made from a run. Nothing in it changes from run to run.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| attack: the program … | %s | depth | what stops it first |\n|---|%s---|---|\n", strings.Join(r.Levels, " | "), strings.Repeat("---|", len(r.Levels)))
+	for _, row := range r.Rows {
+		fmt.Fprintf(&b, "| %s |", row.What)
+		acts := ""
+		for i := range row.Cells {
+			c := &row.Cells[i]
+			fmt.Fprintf(&b, " %s |", c.sign())
+			if acts == "" && c.Verdict == Stopped {
+				acts = c.Layer + ": " + c.Mechanism
+			}
+		}
+		depth := "always"
+		if row.Depth != nil && *row.Depth > 0 {
+			depth = fmt.Sprint(*row.Depth)
+		}
+		fmt.Fprintf(&b, " %s | %s |\n", depth, acts)
+	}
+	return b.String()
+}

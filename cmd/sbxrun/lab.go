@@ -26,6 +26,7 @@ var labCommand = &cli.Command{
 		&cli.BoolFlag{Name: "plants", Usage: "plant defects and see that each is caught (a binary built with the tag plants)"},
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
 		&cli.BoolFlag{Name: "junit", Usage: "print JUnit XML"},
+		&cli.BoolFlag{Name: "markdown", Usage: "print the table of the README (with --ablation)"},
 		&cli.StringFlag{Name: "html", Usage: "write one self-contained page to `FILE`"},
 		&cli.StringFlag{Name: "cgroup", Usage: "on or off; without it, on where it can be had"},
 	},
@@ -35,6 +36,9 @@ var labCommand = &cli.Command{
 func runLab(c *cli.Context) error {
 	if c.Bool("json") && c.Bool("junit") {
 		return fmt.Errorf("--json and --junit contradict each other")
+	}
+	if c.Bool("markdown") && !c.Bool("ablation") {
+		return fmt.Errorf("--markdown: its table has the depth of defence, add --ablation")
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -74,6 +78,9 @@ func writeReport(c *cli.Context, report *lab.Report) error {
 	switch {
 	case c.Bool("json"):
 		return printJSON(os.Stdout, report)
+	case c.Bool("markdown"):
+		_, err := io.WriteString(os.Stdout, report.Markdown())
+		return err
 	case c.Bool("junit"):
 		_, err := os.Stdout.Write(report.JUnit())
 		return err
