@@ -92,6 +92,7 @@ var attacks = []Attack{
 	{Threat: "A9", Name: "overwrites-anywhere", What: "overwrites a file that everybody may write, by its full name", Stops: spec.L5, By: []string{"filesystem.isolate"},
 		Parts: []part{keys("read-only root", "processes.monitor=5ms processes.isolate=on filesystem.isolate=on"), keys("masks", "processes.monitor=5ms processes.isolate=on filesystem.isolate=on filesystem.hide=/var/tmp")}, try: overwritesAnywhere},
 	{Threat: "B1", Name: "plants-a-link", What: "names a link to the key as its output", From: spec.L2, Stops: spec.L2, By: []string{always},
+		Parts:     []part{keys("gateway", "workdir.private=on")},
 		mechanism: "the gateway follows no link", try: plantsLink},
 	{Threat: "A19", Name: "litters", What: "leaves deep directories and odd names", From: spec.L2, Stops: spec.L2, By: []string{"workdir.private"},
 		Parts: []part{keys("host directory", "workdir.private=on")}, try: litters},

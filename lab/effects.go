@@ -541,7 +541,8 @@ func ownUserNamespace(t *try) error {
 }
 
 func ioUring(t *try) error {
-	if text, err := os.ReadFile("/proc/sys/kernel/io_uring_disabled"); err == nil && text[0] != '0' && !(text[0] == '1' && os.Geteuid() == 0) {
+	// 1 is for ordinary users, 2 for all (io_uring_disabled in sysctl/kernel.rst).
+	if text, err := os.ReadFile("/proc/sys/kernel/io_uring_disabled"); err == nil && (text[0] == '2' || text[0] == '1' && os.Geteuid() != 0) {
 		return notHere("the kernel has io_uring switched off")
 	} else if _, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, 0, 0, 0); e == unix.ENOSYS {
 		return notHere("the kernel has no io_uring")

@@ -87,13 +87,17 @@ type job struct {
 
 // Run attacks. The error says that the lab itself could not work; a broken promise is
 // in the Report.
-func Run(ctx context.Context, opt Options) (*Report, error) {
+func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	started := time.Now()
 	st, err := newStage()
 	if err != nil {
 		return nil, fmt.Errorf("set the stage: %w", err)
 	}
-	defer st.close()
+	defer func() {
+		if left := st.close(); err == nil && left != nil {
+			err = fmt.Errorf("clear the stage: %w", left)
+		}
+	}()
 	report := &Report{User: "an ordinary user", Levels: []string{"L0", "L1", "L2", "L3", "L4", "L5"}}
 	if os.Geteuid() == 0 {
 		report.User = "root"

@@ -8,6 +8,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func planted(ctx context.Context, name string, only []string) (*Report, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, self, append([]string{"lab", "--ablation", "--json"}, only...)...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "SBXRUN_PLANT="+name)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "SBXRUN_PLANT="+name, canaryName+"=CANARY-"+rand.Text())
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	text, err := cmd.Output()

@@ -5,6 +5,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ type stage struct {
 }
 
 func newStage() (st *stage, err error) {
-	st = &stage{secret: "PRIVATE-KEY-" + rand.Text(), canary: "CANARY-" + rand.Text(), leaked: -1}
+	st = &stage{secret: "PRIVATE-KEY-" + rand.Text(), canary: cmp.Or(os.Getenv(canaryName), "CANARY-"+rand.Text()), leaked: -1}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, st.close())
