@@ -244,7 +244,7 @@ func (t *try) ended(reasons ...runtime.Reason) error {
 // by themselves else.
 func (t *try) limited(by ...runtime.Reason) error {
 	if t.effect != "" {
-		return t.ended(runtime.Exited)
+		return t.ended(append(by, runtime.Exited)...)
 	}
 	return t.ended(by...)
 }

@@ -375,7 +375,7 @@ func (b *blueprint) identity() error {
 			}
 			*set.mask = mask
 		}
-		if planted("caps-effective-only") {
+		if planted("caps-effective-only") && eff == 0 {
 			bounding, perm, inh = ^uint64(0), 1<<0, 1<<0
 		}
 		if planted("bounding-left") {
