@@ -5,15 +5,26 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # start-up time.
 TAGS := urfave_cli_no_docs
 BUILD := CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -ldflags "-s -w -X main.version=$(VERSION)"
+comma := ,
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build demo test lint conformance bench clean help
+.PHONY: build demo lab lab-plants lab-docs test lint conformance bench clean help
 
 build: ## bin/sbxrun, one static binary
 	$(BUILD) -o bin/sbxrun ./cmd/sbxrun
 
 demo: build ## the main job: a harmless program and some that misbehave, each with its verdict
 	hack/demo bin/sbxrun
+
+lab: build ## attack the sandbox at every level and with each layer alone
+	bin/sbxrun lab --ablation
+
+lab-plants: ## plant defects and see that the lab catches each; takes long
+	$(subst $(TAGS),$(TAGS)$(comma)plants,$(BUILD)) -o bin/sbxrun-plants ./cmd/sbxrun
+	bin/sbxrun-plants lab --plants
+
+lab-docs: build ## the lab's table in the README, made anew (as root)
+	hack/lab-docs bin/sbxrun
 
 test: ## everything that proves it; installs what it needs (as root)
 	hack/deps test
@@ -40,4 +51,4 @@ clean: ## remove what was built
 	rm -rf bin .cache
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 13
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 13

@@ -146,6 +146,9 @@ func plain(name string) bool {
 
 // openInside opens name beneath dir, following no link and crossing no mount.
 func openInside(dir int, name string, flags uint64) (int, error) {
+	if planted("link-followed") {
+		return unix.Openat(dir, name, int(flags)|unix.O_CLOEXEC, 0)
+	}
 	for {
 		fd, err := unix.Openat2(dir, name, &unix.OpenHow{
 			Flags:   flags | unix.O_CLOEXEC,
@@ -246,12 +249,33 @@ type staged struct {
 	dir        int
 	temp, name string
 	file       *os.File
+	perm       fs.FileMode
 }
+
+// settle waits until nobody has the file open for writing: a process that this one was
+// forking meanwhile, for another run, has a copy of each descriptor until its execve, and
+// the program could not be executed so long (ETXTBSY). A read lease is refused till then.
+func (s *staged) settle() error {
+	fd, err := unix.Openat(s.dir, s.temp, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return explain(err)
+	}
+	defer unix.Close(fd) // ends the lease
+	for end := time.Now().Add(settleTime); ; time.Sleep(100 * time.Microsecond) {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
+		if err != unix.EAGAIN || time.Now().After(end) {
+			return nil // a file system without leases, or a writer that is none of ours
+		}
+	}
+}
+
+// settleTime bounds that wait; a fork takes a few milliseconds.
+const settleTime = time.Second
 
 // stage makes the file that will be name in dir, and takes dir over. The name itself
 // is never opened: what is planted there is refused, or later replaced, not followed.
 func stage(dir int, name string, perm fs.FileMode) (*staged, error) {
-	s := &staged{dir: dir, temp: ".sbxrun-" + randomName(), name: name}
+	s := &staged{dir: dir, temp: ".sbxrun-" + randomName(), name: name, perm: perm.Perm()}
 	err := replaceable(dir, name)
 	fd := -1
 	if err == nil {
@@ -288,6 +312,9 @@ func (s *staged) finish(err error) error {
 	defer unix.Close(s.dir)
 	if closed := s.file.Close(); err == nil {
 		err = bare(closed)
+	}
+	if err == nil && s.perm&0o111 != 0 {
+		err = s.settle()
 	}
 	if err == nil {
 		err = explain(unix.Renameat(s.dir, s.temp, s.dir, s.name))

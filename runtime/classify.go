@@ -78,6 +78,9 @@ type verdict struct {
 // verdict goes through the evidence in its fixed order: the supervisor's own
 // decision, the group's counters, how the program ended, what it printed.
 func (r *run) verdict(stderr string) verdict {
+	if r.stop != nil && r.stop.reason == WallClock && planted("timeout-exited") {
+		return verdict{Exited, []Evidence{r.stop.evidence}, ""}
+	}
 	if r.stop != nil {
 		v := verdict{reason: r.stop.reason, evidence: []Evidence{r.stop.evidence}}
 		if r.stop.reason == OOM {
@@ -154,7 +157,7 @@ func (r *run) fromText(stderr string) (verdict, bool) {
 	last := strings.ToLower(strings.Join(lines[max(0, len(lines)-3):], "\n"))
 	for _, t := range texts {
 		// What counters or files would show is not guessed from words.
-		if t.reason == OOM && (r.policy.Limits.Memory == 0 || r.group != nil) ||
+		if t.reason == OOM && (r.policy.Limits.Memory == 0 || r.group != nil) && !planted("oom-from-text") ||
 			t.reason == FileSize && (r.policy.Limits.FileSize == 0 || r.policy.Workdir.Private) {
 			continue
 		}

@@ -58,7 +58,7 @@ func (m *monitor) watch(end *os.File, dedicated bool, found chan<- *stop) {
 	if m.policy.Processes.Monitor > 0 {
 		interval = m.policy.Processes.Monitor
 	}
-	if m.group == nil && m.policy.Processes.Max == 0 {
+	if m.group == nil && m.policy.Processes.Max == 0 || planted("no-monitor") {
 		return // nothing to look at
 	}
 	fds := []unix.PollFd{{Fd: int32(end.Fd()), Events: unix.POLLIN}}

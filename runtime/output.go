@@ -45,6 +45,9 @@ func (c *capture) Write(p []byte) (int, error) {
 		c.head = append(c.head, p[:k]...)
 		p = p[k:]
 	}
+	if planted("output-unbounded") {
+		headRoom, c.head, p = c.held, append(c.head, p...), nil
+	}
 	tailRoom := int(c.held - headRoom)
 	if len(p) > tailRoom {
 		p = p[len(p)-tailRoom:]
@@ -64,6 +67,9 @@ func (c *capture) Write(p []byte) (int, error) {
 
 // parts gives the head and the tail in order.
 func (c *capture) parts() (head, tail []byte) {
+	if planted("head-only") {
+		return c.head, nil
+	}
 	if int64(len(c.head))+int64(len(c.tail)) == c.total {
 		// Nothing was overwritten: the ring is in order from its start.
 		return c.head, c.tail
@@ -210,6 +216,9 @@ func (t *tap) run() {
 // nothing sweeps may hold the pipe for ever. What is in the pipe then is taken all the
 // same. It says whether the end came.
 func (t *tap) drain(deadline time.Time) bool {
+	if planted("pipe-held") {
+		deadline = time.Time{}
+	}
 	_ = t.read.SetReadDeadline(deadline) // a pipe from os.Pipe always takes one
 	<-t.done
 	defer t.read.Close()

@@ -90,6 +90,12 @@ func (b *blueprint) namespaces(string) error {
 			return fmt.Errorf("%s.path: %q is not an absolute path", field, ns.Path)
 		}
 		seen[ns.Type] = true
+		if planted("host-ipc") {
+			flag &^= unix.CLONE_NEWIPC
+		}
+		if planted("host-network") {
+			flag &^= unix.CLONE_NEWNET
+		}
 		b.cgroupNS = b.cgroupNS || ns.Type == specs.CgroupNamespace
 		switch {
 		case ns.Path != "":
@@ -140,7 +146,10 @@ func (b *blueprint) filesystem(bundle string) error {
 		tree = b.handTree(rootfs.Mount{Bind: true, Recursive: true, Source: root}, sourceTree{})
 	}
 	b.plan.Add(sbxinit.OpRoot, []uint64{uint64(tree), private, above}, root)
-	if sp.Root.Readonly && root == "/" {
+	if planted("masks-first") {
+		b.masks()
+	}
+	if sp.Root.Readonly && root == "/" && !planted("root-writable") {
 		b.plan.Add(sbxinit.OpRootBelow, nil)
 	}
 	for i, m := range sp.Mounts {
@@ -172,7 +181,9 @@ func (b *blueprint) filesystem(bundle string) error {
 	if err := b.sysctls(); err != nil {
 		return err
 	}
-	b.masks()
+	if !planted("masks-first") {
+		b.masks()
+	}
 	for _, target := range b.readonly {
 		nums, strs := sbxinit.MountStep(readonlyAgain(rootfs.Mount{Target: target}))
 		b.plan.Add(sbxinit.OpMount, nums, strs...)
@@ -311,6 +322,12 @@ var rlimits = map[string]int{
 // process covers everything from the barrier to execve.
 func (b *blueprint) process(string) error {
 	p := b.spec.Process
+	if planted("callers-cwd") && !b.inside {
+		p.Cwd = plantCwd
+	}
+	if planted("environment-inherited") {
+		p.Env = append(slices.Clip(p.Env), plantEnv...)
+	}
 	b.plan.Add(sbxinit.OpChdir, nil, p.Cwd)
 	if b.policy == nil && !slices.ContainsFunc(p.Env, func(e string) bool { return strings.HasPrefix(e, "HOME=") }) {
 		b.plan.Add(sbxinit.OpHome, []uint64{uint64(p.User.UID)})
@@ -318,12 +335,26 @@ func (b *blueprint) process(string) error {
 	if p.OOMScoreAdj != nil {
 		b.plan.Add(sbxinit.OpOOMScore, nil, fmt.Sprint(*p.OOMScoreAdj))
 	}
+	// The limit on address space comes last: with it, Go's runtime in init may fail to get
+	// another thread, and dies. Our own filter lets it pass.
+	var last sbxinit.Plan
 	for i, l := range p.Rlimits {
 		resource, ok := rlimits[l.Type]
 		if !ok {
 			return fmt.Errorf("process.rlimits[%d].type: unknown %q", i, l.Type)
 		}
-		b.plan.Add(sbxinit.OpRlimit, []uint64{uint64(resource), l.Soft, l.Hard}, l.Type)
+		if planted("cpu-soft-only") && l.Type == "RLIMIT_CPU" {
+			l.Hard = unix.RLIM_INFINITY
+		}
+		if planted("no-file-size") && l.Type == "RLIMIT_FSIZE" || planted("no-nofile") && l.Type == "RLIMIT_NOFILE" {
+			continue
+		}
+		step := sbxinit.Step{Op: sbxinit.OpRlimit, Nums: []uint64{uint64(resource), l.Soft, l.Hard}, Strs: []string{l.Type}}
+		if l.Type == "RLIMIT_AS" && b.policy != nil {
+			last = append(last, step)
+			continue
+		}
+		b.plan = append(b.plan, step)
 	}
 	if err := b.scheduling(); err != nil {
 		return err
@@ -337,18 +368,22 @@ func (b *blueprint) process(string) error {
 	}
 	// Without no_new_privs only a holder of CAP_SYS_ADMIN may install a filter,
 	// so it must come before the capabilities go.
-	if filter != nil && !p.NoNewPrivileges {
+	if planted("no-filter") {
+		filter, b.seccomp = nil, false
+	}
+	if filter != nil && (!p.NoNewPrivileges || planted("no-new-privs-left-out")) {
 		b.plan = append(b.plan, *filter)
 	}
 	if err := b.identity(); err != nil {
 		return err
 	}
-	if p.NoNewPrivileges {
+	if p.NoNewPrivileges && !planted("no-new-privs-left-out") {
 		b.plan.Add(sbxinit.OpNoNewPrivs, nil)
 		if filter != nil {
 			b.plan = append(b.plan, *filter)
 		}
 	}
+	b.plan = append(b.plan, last...)
 	b.insideHooks("startContainer")
 	op := sbxinit.OpExec
 	if b.reaped {
@@ -392,6 +427,12 @@ func (b *blueprint) identity() error {
 				return err
 			}
 			*set.mask = mask
+		}
+		if planted("caps-effective-only") && eff == 0 {
+			bounding, perm, inh = ^uint64(0), 1<<0, 1<<0
+		}
+		if planted("bounding-left") {
+			bounding = ^uint64(0)
 		}
 		b.plan.Add(sbxinit.OpBounding, []uint64{bounding})
 	}

@@ -156,8 +156,13 @@ func (r *run) ready() (err error) {
 	if err = r.files(r.opt.Put); err != nil {
 		return err
 	}
-	if err = arm(r.group); err != nil {
-		return err
+	if !planted("pids-max-late") {
+		if err = arm(r.group); err != nil {
+			return err
+		}
+	}
+	if planted("loopback-up") {
+		loopbackUp(r.child.proc.Pid)
 	}
 	return nil
 }
@@ -167,6 +172,10 @@ func (r *run) release() error {
 	r.monitor = newMonitor(r.child.proc.Pid, r.policy, r.group)
 	if err := r.child.release(true); err != nil {
 		return explainExec(explain(err), r.plan)
+	}
+	if planted("pids-max-late") {
+		time.Sleep(plantDelay)
+		_ = arm(r.group)
 	}
 	r.started = time.Now()
 	for _, t := range r.taps {
@@ -185,7 +194,7 @@ func (r *run) watch(ctx context.Context) error {
 	}
 	defer stopWatching()
 	var wall <-chan time.Time
-	if w := r.policy.Limits.Wall; w > 0 {
+	if w := r.policy.Limits.Wall; w > 0 && !planted("no-watchdog") {
 		timer := time.NewTimer(w)
 		defer timer.Stop()
 		wall = timer.C
@@ -252,7 +261,7 @@ func (r *run) sweep() error {
 		r.leftovers = len(r.monitor.descendants())
 	}
 	var err error
-	if r.stop != nil || r.policy.Limits.Sweep || r.report.err != nil {
+	if r.stop != nil || r.policy.Limits.Sweep && !planted("no-sweep") || r.report.err != nil {
 		err = r.killAll(deadline)
 	}
 	if !r.driven {
@@ -285,6 +294,11 @@ func (r *run) killAll(deadline time.Time) error {
 	switch {
 	case r.driven:
 		return r.monitor.killTree(deadline)
+	case planted("kill-child-only"):
+		for _, pid := range r.monitor.children(r.monitor.root, r.monitor.root) {
+			r.monitor.signal(pid, unix.SIGKILL)
+		}
+		return nil
 	case r.group != nil && isolated:
 		return r.group.Kill()
 	case isolated:
@@ -385,7 +399,7 @@ func (r *run) cleanup() error {
 		r.group.RemoveStale(abandoned)
 		errs = append(errs, r.group.Delete())
 	}
-	if r.workdir != nil {
+	if r.workdir != nil && !planted("workdir-left") {
 		errs = append(errs, r.workdir.remove())
 	}
 	return errors.Join(errs...)

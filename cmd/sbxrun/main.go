@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
 
+	"github.com/sbxrun/sbxrun/lab"
 	"github.com/sbxrun/sbxrun/runtime"
 )
 
@@ -32,6 +33,7 @@ type exitStatus int
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func main() {
+	lab.Become()
 	runtime.BecomeSupervisor()
 	app := &cli.App{
 		Name:    "sbxrun",
@@ -49,7 +51,7 @@ func main() {
 			&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "no effect: what the user can do is seen"},
 		},
 		Before:          checkGlobals,
-		Commands:        append([]*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, runCommand, doctorCommand}, runcCommands()...),
+		Commands:        append([]*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, runCommand, doctorCommand, labCommand}, runcCommands()...),
 		CommandNotFound: func(c *cli.Context, name string) {},
 		Action:          noCommand,
 		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return err },

@@ -1,6 +1,6 @@
 // Attacks on limits: time, memory, files, output (A1 to A7, A19, A20).
 
-package main
+package attack
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ func burn(d time.Duration) {
 
 // self starts this program again, detached from nothing.
 func self(args ...string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe", args...)
+	cmd := exec.Command("/proc/self/exe", append(slices.Clone(words), args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd
 }

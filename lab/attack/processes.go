@@ -1,6 +1,6 @@
 // Attacks on the process tree and on what processes share (A8, A10 to A12, A17).
 
-package main
+package attack
 
 import (
 	"errors"

@@ -1,7 +1,7 @@
 // Attacks on what lies outside: files, network, privileges, system calls, the
 // caller's terminal (A9, A13 to A16, A18).
 
-package main
+package attack
 
 import (
 	"errors"

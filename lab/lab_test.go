@@ -1,0 +1,136 @@
+package lab
+
+import (
+	"context"
+	"encoding/xml"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sbxrun/sbxrun/spec"
+)
+
+func TestMain(m *testing.M) {
+	Become()
+	os.Exit(m.Run())
+}
+
+func TestEveryPolicyOfTheAblationIsValid(t *testing.T) {
+	for _, l := range layers {
+		if err := l.alone().Validate(); err != nil {
+			t.Errorf("layer %s: %v", l.name, err)
+		}
+	}
+	for _, a := range attacks {
+		for _, p := range a.Parts {
+			policy := bare()
+			p.on(&policy)
+			if err := policy.Validate(); err != nil {
+				t.Errorf("%s, %s: %v", a.Name, p.name, err)
+			}
+		}
+	}
+}
+
+func TestEveryAttackSaysWhichKeysStopIt(t *testing.T) {
+	seen := map[string]bool{}
+	for _, a := range attacks {
+		if seen[a.Name] {
+			t.Errorf("two attacks are called %s", a.Name)
+		}
+		seen[a.Name] = true
+		for _, key := range a.By {
+			if layer, _ := layerOf(key); layer == "" && key != always {
+				t.Errorf("%s: there is no key %q", a.Name, key)
+			}
+		}
+		if preset := spec.Preset(a.Stops); a.Stops <= spec.L5 && a.mechanism == "" {
+			try := try{attack: &a, policy: preset}
+			if layer, _ := try.acted(); layer == "" {
+				t.Errorf("%s: none of %v is on at %v, which promises to stop it", a.Name, a.By, a.Stops)
+			}
+		}
+	}
+}
+
+func TestSomeAttacksForReal(t *testing.T) {
+	report, err := Run(context.Background(), Options{Only: []string{"reads-environment", "calls-tcp", "overwrites-nearby"}, Ablation: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Differ != 0 || len(report.Rows) != 3 {
+		t.Error(report.Text())
+	}
+	for _, row := range report.Rows {
+		if *row.Depth == 0 {
+			t.Errorf("%s: no layer stops it alone", row.Attack)
+		}
+	}
+}
+
+// sample is a report with one cell that differs and text that would break a page.
+func sample() *Report {
+	depth := 0
+	return &Report{Levels: []string{"L0"}, Layers: []string{"limits"}, Differ: 1, Rows: []Row{{
+		Threat: "A0", Attack: "sample", What: "tries <script>", Depth: &depth,
+		Cells: []Cell{{Policy: "L0", Verdict: GotThrough, Promised: Stopped, Evidence: `"]]><script>alert(1)</script>`}},
+		Alone: []Cell{{Policy: "limits", Verdict: Stopped}},
+	}}}
+}
+
+func TestReportsTellABrokenPromise(t *testing.T) {
+	r := sample()
+	if text := r.Text(); !strings.Contains(text, "DIFFERS sample at L0: got through, promised is stopped") || !strings.Contains(text, "○✗") {
+		t.Error(text)
+	}
+	var suites struct {
+		Suites []struct {
+			Failures int `xml:"failures,attr"`
+			Cases    []struct {
+				Failure string `xml:"failure"`
+			} `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.Unmarshal(r.JUnit(), &suites); err != nil || suites.Suites[0].Failures != 1 || !strings.Contains(suites.Suites[0].Cases[0].Failure, "got through") {
+		t.Errorf("%v %+v", err, suites)
+	}
+	page := string(r.HTML())
+	if !strings.Contains(page, "cell through differs") || strings.Contains(page, "<script") || regexp.MustCompile(`(src|href)=`).MatchString(page) {
+		t.Error(page)
+	}
+}
+
+func TestTheShippedBinaryHasNoPlants(t *testing.T) {
+	source, err := os.ReadFile("plants_on.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("no Go here")
+	}
+	names := regexp.MustCompile(`(?m)^\t\{"([a-z-]+)", "`).FindAllStringSubmatch(string(source), -1)
+	if len(names) < 20 {
+		t.Fatalf("only %d plants", len(names))
+	}
+	for tags, want := range map[string]bool{"urfave_cli_no_docs": false, "urfave_cli_no_docs,plants": true} {
+		out := filepath.Join(t.TempDir(), "sbxrun")
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", tags, "-o", out, "../cmd/sbxrun")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, text)
+		}
+		binary, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range names {
+			// Some names are words that may stand elsewhere; what they say does not.
+			if strings.Contains(string(binary), n[1]) != want {
+				t.Errorf("%s: %q is in the binary: %v", tags, n[1], !want)
+			}
+		}
+	}
+}
