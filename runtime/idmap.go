@@ -26,7 +26,7 @@ func needsHelpers(l *specs.Linux) bool {
 	self := func(ids []specs.LinuxIDMapping, id int) bool {
 		return len(ids) == 1 && ids[0].Size == 1 && ids[0].HostID == uint32(id)
 	}
-	return os.Geteuid() != 0 && !(self(l.UIDMappings, os.Geteuid()) && self(l.GIDMappings, os.Getegid()))
+	return os.Geteuid() != 0 && (!self(l.UIDMappings, os.Geteuid()) || !self(l.GIDMappings, os.Getegid()))
 }
 
 // writeMappings maps the ids of the user namespace that pid is in.

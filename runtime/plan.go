@@ -125,12 +125,33 @@ func (b *blueprint) filesystem(bundle string) error {
 		b.createHooks()
 		return b.withoutMountNamespace(root)
 	}
-	final, err := rootPropagation(sp.Linux.RootfsPropagation)
+	propagation, err := rootPropagation(sp.Linux.RootfsPropagation)
 	if err != nil {
 		return err
 	}
-	propagation := final
-	if final&unix.MS_UNBINDABLE != 0 { // of what nobody may bind no root can be made
+	b.root(root, propagation, own)
+	if err := b.mounts(bundle); err != nil {
+		return err
+	}
+	if err := b.furnish(root); err != nil {
+		return err
+	}
+	b.seal(root)
+	b.createHooks()
+	if !own {
+		b.plan.Add(sbxinit.OpChroot, nil)
+		return nil
+	}
+	b.plan.Add(sbxinit.OpPivot, nil)
+	if sp.Linux.RootfsPropagation != "" {
+		b.plan.Add(sbxinit.OpPropagation, []uint64{propagation})
+	}
+	return nil
+}
+
+// root plans the container's root, which at first is writable.
+func (b *blueprint) root(root string, propagation uint64, own bool) {
+	if propagation&unix.MS_UNBINDABLE != 0 { // of what nobody may bind no root can be made
 		propagation = unix.MS_PRIVATE | unix.MS_REC
 	}
 	private, above := propagation&unix.MS_SHARED, propagation&unix.MS_SHARED
@@ -149,15 +170,19 @@ func (b *blueprint) filesystem(bundle string) error {
 	if planted("masks-first") {
 		b.masks()
 	}
-	if sp.Root.Readonly && root == "/" && !planted("root-writable") {
+	if b.spec.Root.Readonly && root == "/" && !planted("root-writable") {
 		b.plan.Add(sbxinit.OpRootBelow, nil)
 	}
-	for i, m := range sp.Mounts {
-		mount, err := decodeMount(m, fmt.Sprintf("mounts[%d]", i), bundle)
+}
+
+func (b *blueprint) mounts(bundle string) error {
+	for i, m := range b.spec.Mounts {
+		field := fmt.Sprintf("mounts[%d]", i)
+		mount, err := decodeMount(m, field, bundle)
 		if err != nil {
 			return err
 		}
-		source, err := b.mappingOf(m, fmt.Sprintf("mounts[%d]", i))
+		source, err := b.mappingOf(m, field)
 		if err != nil {
 			return err
 		}
@@ -166,6 +191,11 @@ func (b *blueprint) filesystem(bundle string) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// furnish plans what comes into the mounts.
+func (b *blueprint) furnish(root string) error {
 	if err := b.devices(root); err != nil {
 		return err
 	}
@@ -173,14 +203,16 @@ func (b *blueprint) filesystem(bundle string) error {
 		b.plan.Add(sbxinit.OpWorkdir, nil, spec.WorkdirPath)
 	}
 	if b.policy == nil && root != "/" {
-		b.plan.Add(sbxinit.OpDirectory, nil, sp.Process.Cwd) // as runc does
+		b.plan.Add(sbxinit.OpDirectory, nil, b.spec.Process.Cwd) // as runc does
 	}
-	if sp.Process.Terminal {
-		b.plan.Add(sbxinit.OpConsole, consoleStep(sp.Process))
+	if b.spec.Process.Terminal {
+		b.plan.Add(sbxinit.OpConsole, consoleStep(b.spec.Process))
 	}
-	if err := b.sysctls(); err != nil {
-		return err
-	}
+	return b.sysctls()
+}
+
+// seal plans what becomes hidden or read-only in the end.
+func (b *blueprint) seal(root string) {
 	if !planted("masks-first") {
 		b.masks()
 	}
@@ -188,19 +220,9 @@ func (b *blueprint) filesystem(bundle string) error {
 		nums, strs := sbxinit.MountStep(readonlyAgain(rootfs.Mount{Target: target}))
 		b.plan.Add(sbxinit.OpMount, nums, strs...)
 	}
-	if sp.Root.Readonly && root != "/" {
+	if b.spec.Root.Readonly && root != "/" {
 		b.plan.Add(sbxinit.OpRootReadonly, nil)
 	}
-	b.createHooks()
-	if !own {
-		b.plan.Add(sbxinit.OpChroot, nil)
-		return nil
-	}
-	b.plan.Add(sbxinit.OpPivot, nil)
-	if sp.Linux.RootfsPropagation != "" {
-		b.plan.Add(sbxinit.OpPropagation, []uint64{final})
-	}
-	return nil
 }
 
 // mount plans one entry of mounts, which for control groups are several.
@@ -335,26 +357,9 @@ func (b *blueprint) process(string) error {
 	if p.OOMScoreAdj != nil {
 		b.plan.Add(sbxinit.OpOOMScore, nil, fmt.Sprint(*p.OOMScoreAdj))
 	}
-	// The limit on address space comes last: with it, Go's runtime in init may fail to get
-	// another thread, and dies. Our own filter lets it pass.
-	var last sbxinit.Plan
-	for i, l := range p.Rlimits {
-		resource, ok := rlimits[l.Type]
-		if !ok {
-			return fmt.Errorf("process.rlimits[%d].type: unknown %q", i, l.Type)
-		}
-		if planted("cpu-soft-only") && l.Type == "RLIMIT_CPU" {
-			l.Hard = unix.RLIM_INFINITY
-		}
-		if planted("no-file-size") && l.Type == "RLIMIT_FSIZE" || planted("no-nofile") && l.Type == "RLIMIT_NOFILE" {
-			continue
-		}
-		step := sbxinit.Step{Op: sbxinit.OpRlimit, Nums: []uint64{uint64(resource), l.Soft, l.Hard}, Strs: []string{l.Type}}
-		if l.Type == "RLIMIT_AS" && b.policy != nil {
-			last = append(last, step)
-			continue
-		}
-		b.plan = append(b.plan, step)
+	last, err := b.limits()
+	if err != nil {
+		return err
 	}
 	if err := b.scheduling(); err != nil {
 		return err
@@ -391,6 +396,30 @@ func (b *blueprint) process(string) error {
 	}
 	b.plan.Add(op, []uint64{uint64(len(p.Args)), uint64(b.kept)}, append(slices.Clone(p.Args), p.Env...)...)
 	return nil
+}
+
+// limits plans the rlimits. The one on address space is left for last: with it Go's
+// runtime in init may fail to get another thread, and dies. Our own filter lets it pass.
+func (b *blueprint) limits() (last sbxinit.Plan, err error) {
+	for i, l := range b.spec.Process.Rlimits {
+		resource, ok := rlimits[l.Type]
+		if !ok {
+			return nil, fmt.Errorf("process.rlimits[%d].type: unknown %q", i, l.Type)
+		}
+		if planted("cpu-soft-only") && l.Type == "RLIMIT_CPU" {
+			l.Hard = unix.RLIM_INFINITY
+		}
+		if planted("no-file-size") && l.Type == "RLIMIT_FSIZE" || planted("no-nofile") && l.Type == "RLIMIT_NOFILE" {
+			continue
+		}
+		step := sbxinit.Step{Op: sbxinit.OpRlimit, Nums: []uint64{uint64(resource), l.Soft, l.Hard}, Strs: []string{l.Type}}
+		if l.Type == "RLIMIT_AS" && b.policy != nil {
+			last = append(last, step)
+			continue
+		}
+		b.plan = append(b.plan, step)
+	}
+	return last, nil
 }
 
 func (b *blueprint) filter() (*sbxinit.Step, error) {
