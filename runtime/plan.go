@@ -289,9 +289,6 @@ func (b *blueprint) process(string) error {
 	if p.OOMScoreAdj != nil {
 		b.plan.Add(sbxinit.OpOOMScore, nil, fmt.Sprint(*p.OOMScoreAdj))
 	}
-	// The limit on address space comes last: with it, Go's runtime in init may fail to get
-	// another thread, and dies. Our own filter lets it pass.
-	var last sbxinit.Plan
 	for i, l := range p.Rlimits {
 		resource, ok := rlimits[l.Type]
 		if !ok {
@@ -303,12 +300,7 @@ func (b *blueprint) process(string) error {
 		if planted("no-file-size") && l.Type == "RLIMIT_FSIZE" || planted("no-nofile") && l.Type == "RLIMIT_NOFILE" {
 			continue
 		}
-		step := sbxinit.Step{Op: sbxinit.OpRlimit, Nums: []uint64{uint64(resource), l.Soft, l.Hard}, Strs: []string{l.Type}}
-		if l.Type == "RLIMIT_AS" && b.policy != nil {
-			last = append(last, step)
-			continue
-		}
-		b.plan = append(b.plan, step)
+		b.plan.Add(sbxinit.OpRlimit, []uint64{uint64(resource), l.Soft, l.Hard}, l.Type)
 	}
 	filter, err := b.filter()
 	if err != nil {
@@ -331,7 +323,6 @@ func (b *blueprint) process(string) error {
 			b.plan = append(b.plan, *filter)
 		}
 	}
-	b.plan = append(b.plan, last...)
 	op := sbxinit.OpExec
 	if b.reaped {
 		op = sbxinit.OpReap
