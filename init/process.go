@@ -38,7 +38,21 @@ func (s *state) chdir(st Step) error {
 // RLIMIT_NOFILE at start-up and would else put the old value back at execve.
 func (s *state) rlimit(st Step) error {
 	lim := syscall.Rlimit{Cur: st.Nums[1], Max: st.Nums[2]}
+	if st.Nums[0] == unix.RLIMIT_AS {
+		s.space = &lim
+		return nil
+	}
 	return call("setrlimit", st.Strs[0], syscall.Setrlimit(int(st.Nums[0]), &lim))
+}
+
+// limitSpace sets RLIMIT_AS, at the last moment: Go reserves more than most limits, and
+// its runtime dies when it gets no memory or thread.
+func (s *state) limitSpace() error {
+	if s.space == nil {
+		return nil
+	}
+	_, _, e := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_AS, uintptr(unsafe.Pointer(s.space)), 0, 0, 0)
+	return call("setrlimit", "RLIMIT_AS", errnoErr(e))
 }
 
 func (s *state) oomScore(st Step) error {
@@ -215,6 +229,9 @@ func (s *state) exec(st Step) error {
 	if err := keep(kept); err != nil {
 		return err
 	}
+	if err := s.limitSpace(); err != nil {
+		return err
+	}
 	return call("execve", path, syscall.Exec(path, args, env))
 }
 
@@ -282,6 +299,9 @@ func (s *state) reap(st Step) error {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			return call("fcntl", "", err)
 		}
+	}
+	if err := s.limitSpace(); err != nil {
+		return err
 	}
 	empty := [1]byte{}
 	_, _, e := unix.RawSyscall6(unix.SYS_EXECVEAT, ReaperFD, uintptr(unsafe.Pointer(&empty[0])),

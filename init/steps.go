@@ -122,8 +122,9 @@ var table = [opCount]row{
 // state is what the steps share.
 type state struct {
 	root   *rootfs.Root
-	home   string // of OpHome
-	handFD int    // for the supervisor: the working directory or the terminal's master, -1 without
+	home   string          // of OpHome
+	space  *syscall.Rlimit // RLIMIT_AS, set right before execve; nil without
+	handFD int             // for the supervisor: the working directory or the terminal's master, -1 without
 }
 
 // perform runs the plan. It returns only on failure.

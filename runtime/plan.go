@@ -357,8 +357,7 @@ func (b *blueprint) process(string) error {
 	if p.OOMScoreAdj != nil {
 		b.plan.Add(sbxinit.OpOOMScore, nil, fmt.Sprint(*p.OOMScoreAdj))
 	}
-	last, err := b.limits()
-	if err != nil {
+	if err := b.limits(); err != nil {
 		return err
 	}
 	if err := b.scheduling(); err != nil {
@@ -388,7 +387,6 @@ func (b *blueprint) process(string) error {
 			b.plan = append(b.plan, *filter)
 		}
 	}
-	b.plan = append(b.plan, last...)
 	b.insideHooks("startContainer")
 	op := sbxinit.OpExec
 	if b.reaped {
@@ -398,13 +396,12 @@ func (b *blueprint) process(string) error {
 	return nil
 }
 
-// limits plans the rlimits. The one on address space is left for last: with it Go's
-// runtime in init may fail to get another thread, and dies. Our own filter lets it pass.
-func (b *blueprint) limits() (last sbxinit.Plan, err error) {
+// limits plans the rlimits.
+func (b *blueprint) limits() error {
 	for i, l := range b.spec.Process.Rlimits {
 		resource, ok := rlimits[l.Type]
 		if !ok {
-			return nil, fmt.Errorf("process.rlimits[%d].type: unknown %q", i, l.Type)
+			return fmt.Errorf("process.rlimits[%d].type: unknown %q", i, l.Type)
 		}
 		if planted("cpu-soft-only") && l.Type == "RLIMIT_CPU" {
 			l.Hard = unix.RLIM_INFINITY
@@ -412,14 +409,9 @@ func (b *blueprint) limits() (last sbxinit.Plan, err error) {
 		if planted("no-file-size") && l.Type == "RLIMIT_FSIZE" || planted("no-nofile") && l.Type == "RLIMIT_NOFILE" {
 			continue
 		}
-		step := sbxinit.Step{Op: sbxinit.OpRlimit, Nums: []uint64{uint64(resource), l.Soft, l.Hard}, Strs: []string{l.Type}}
-		if l.Type == "RLIMIT_AS" && b.policy != nil {
-			last = append(last, step)
-			continue
-		}
-		b.plan = append(b.plan, step)
+		b.plan.Add(sbxinit.OpRlimit, []uint64{uint64(resource), l.Soft, l.Hard}, l.Type)
 	}
-	return last, nil
+	return nil
 }
 
 func (b *blueprint) filter() (*sbxinit.Step, error) {
