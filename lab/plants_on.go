@@ -44,11 +44,11 @@ var plants = []struct{ name, layer, what string }{
 	{"host-network", "network", "the network namespace is the host's"},
 	{"loopback-up", "network", "the loopback device is up"},
 	{"masks-first", "filesystem", "paths are hidden before later mounts cover them"},
-	{"root-writable", "filesystem", "the root stays writable"},
+	{"root-left-writable", "filesystem", "the root stays writable"},
 	{"caps-effective-only", "capabilities", "only the effective set is emptied"},
 	{"bounding-left", "capabilities", "the bounding set is left"},
 	{"no-new-privs-left-out", "capabilities", "no_new_privs is left out"},
-	{"no-filter", "syscalls", "the system call filter is left out"},
+	{"filter-missing", "syscalls", "the system call filter is left out"},
 }
 
 // Plants runs every check, or those of the attacks that only names, against every

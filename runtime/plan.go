@@ -170,7 +170,7 @@ func (b *blueprint) root(root string, propagation uint64, own bool) {
 	if planted("masks-first") {
 		b.masks()
 	}
-	if b.spec.Root.Readonly && root == "/" && !planted("root-writable") {
+	if b.spec.Root.Readonly && root == "/" && !planted("root-left-writable") {
 		b.plan.Add(sbxinit.OpRootBelow, nil)
 	}
 }
@@ -372,7 +372,7 @@ func (b *blueprint) process(string) error {
 	}
 	// Without no_new_privs only a holder of CAP_SYS_ADMIN may install a filter,
 	// so it must come before the capabilities go.
-	if planted("no-filter") {
+	if planted("filter-missing") {
 		filter, b.seccomp = nil, false
 	}
 	if filter != nil && (!p.NoNewPrivileges || planted("no-new-privs-left-out")) {
