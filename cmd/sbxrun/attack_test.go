@@ -86,7 +86,11 @@ func TestBelowTheLevelTheLimitIsNotThere(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			foreignCalls(t, tc.argv)
-			res := code(t, tc.level, []string{"--wall", "30s"}, tc.argv...)
+			flags := []string{"--wall", "30s"}
+			if tc.level > spec.L0 {
+				flags = slow
+			}
+			res := code(t, tc.level, flags, tc.argv...)
 			if res.Reason != runtime.Exited || *res.ExitCode != 0 || !strings.Contains(res.Stdout.Text, `"got_through":true`) {
 				t.Errorf("ended for %s, said %q; the layer above buys nothing", res.Reason, res.Stdout.Text)
 			}
