@@ -314,7 +314,12 @@ func TestWhichLevelsOtherRuntimesRun(t *testing.T) {
 			}
 			// In a view of pure cgroup v2: crun takes no hybrid. A private /dev/null,
 			// since both would hand the host's to the container's user.
-			script := `umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup; exec "$@" </dev/zero`
+			// And a private /dev, since with the host's "/" as root runc puts a link in ptmx's place.
+			script := `umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup
+				dev=$(mktemp -d); mount -t tmpfs dev "$dev"
+				cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty "$dev"
+				mknod "$dev/ptmx" c 5 2; mkdir "$dev/pts" "$dev/shm"; mount --bind "$dev" /dev; umount "$dev"; rmdir "$dev"
+				exec "$@" </dev/zero`
 			id := fmt.Sprintf("port-%s-%v-%d", peer, level, os.Getpid())
 			cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", peer, "--root", t.TempDir(), "run", "--bundle", dir, id)
 			o := finishCommand(t, cmd)

@@ -28,6 +28,9 @@ func blocks(t *testing.T, language string) (out []string) {
 }
 
 func TestEveryCommandOfTheReadmeWorks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the presets' 1.5 s of wall clock are not enough for Python on a slow machine")
+	}
 	needRoot(t)
 	needProgram(t, "python3")
 	dir := t.TempDir()

@@ -82,6 +82,9 @@ func TestAShorterPeriodComesWithItsQuota(t *testing.T) {
 }
 
 func TestExecMayWaitInAPausedContainer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("user-mode-linux stands still when a process joins a frozen group")
+	}
 	e := newEngine(t, "sleep 100")
 	e.ok("run", "--detach", "--bundle", e.bundle, "asleep")
 	t.Cleanup(func() { e.ok("delete", "--force", "asleep") })
