@@ -268,7 +268,7 @@ func (r *Root) Mask(p string, discard bool) error {
 	var tree int
 	switch {
 	case !dir:
-		tree, err = clone(r.null, false)
+		tree, err = r.nullMask()
 	case discard:
 		tree, err = newFS("tmpfs", "", []string{"size=1m", "nr_inodes=256", "mode=0755"}, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	default:
@@ -279,6 +279,21 @@ func (r *Root) Mask(p string, discard bool) error {
 	}
 	defer unix.Close(tree)
 	return wrap("mask", p, move(tree, target))
+}
+
+// nullMask is a bind of the host's /dev/null. Read-only, it still reads and writes as a
+// device does, but nobody inside changes the mode or the owner of the host's node.
+func (r *Root) nullMask() (int, error) {
+	tree, err := clone(r.null, false)
+	if err != nil {
+		return -1, err
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC}
+	if err := setattr(tree, false, &attr); err != nil {
+		unix.Close(tree)
+		return -1, err
+	}
+	return tree, nil
 }
 
 // ReadonlyPath makes p and everything below it read-only. A missing p is left alone.

@@ -260,3 +260,14 @@ func TestATmpfsHasTheModeOfItsPlaceUnlessToldOtherwise(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+func TestAMaskDoesNotHandOutTheHostsNull(t *testing.T) {
+	e := newEngine(t, "chmod 600 /masked 2>&1; echo x >/masked && cat /masked && echo usable")
+	if err := os.WriteFile(filepath.Join(e.bundle, "rootfs", "masked"), []byte("secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, e.bundle, func(c map[string]any) { c["linux"].(map[string]any)["maskedPaths"] = []string{"/masked"} })
+	if o := e.run("masked"); !strings.Contains(o.stdout, "Read-only file system") || !strings.HasSuffix(o.stdout, "usable\n") {
+		t.Errorf("%+v", o)
+	}
+}
