@@ -57,24 +57,29 @@ func (c *Container) Events(ctx context.Context, interval time.Duration, tell fun
 	defer look.Stop()
 	defer stats.Stop()
 	for {
+		var due bool
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-look.C:
-			now, err := g.OOMKills()
-			for ; err == nil && kills < now; kills++ {
-				if err := tell(Event{Type: "oom", ID: c.record.ID}); err != nil {
-					return err
-				}
-			}
-			if c.Status() == specs.StateStopped {
-				return nil
-			}
 		case <-stats.C:
-			e, err := c.Stats()
-			if err != nil {
-				return nil // it stopped meanwhile
+			due = true
+		}
+		// Asked before the counter is read: the kill that ended the container is told too.
+		stopped := c.Status() == specs.StateStopped
+		now, err := g.OOMKills()
+		for ; err == nil && kills < now; kills++ {
+			if err := tell(Event{Type: "oom", ID: c.record.ID}); err != nil {
+				return err
 			}
+		}
+		if stopped {
+			return nil
+		}
+		if !due {
+			continue
+		}
+		if e, err := c.Stats(); err == nil { // else it stops just now
 			if err := tell(e); err != nil {
 				return err
 			}
