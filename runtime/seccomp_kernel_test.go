@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -19,7 +18,8 @@ import (
 	"github.com/sbxrun/sbxrun/spec"
 )
 
-// seccompChild installs the filter in its argument on itself and makes one call.
+// seccompChild installs the filter in its argument, "null" is none, on itself and makes
+// one call.
 func seccompChild() {
 	fail := func(err any) {
 		fmt.Println(err)
@@ -48,6 +48,10 @@ func seccompChild() {
 		if call, err = int80(uint32(nr), uint32(a0)); err != nil {
 			fail(err)
 		}
+	}
+	if os.Args[2] == "null" {
+		fmt.Print(int(call()))
+		syscall.Exit(0)
 	}
 	fprog := unix.SockFprog{Len: uint16(len(prog.code)), Filter: &prog.code[0]}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -146,14 +150,14 @@ func TestTheKernelKillsCallsOfI386UnlessListed(t *testing.T) {
 	if goarch != "amd64" {
 		t.Skip("i386 is of amd64")
 	}
-	if cpu, _ := os.ReadFile("/proc/cpuinfo"); strings.Contains(string(cpu), "User Mode Linux") {
-		t.Skip("user-mode-linux has no entry for 32-bit calls")
+	const getpid, mkdir, socketcall = 20, 39, 102
+	if err := exec.Command("/proc/self/exe", "seccomp-child", "null", "int80", fmt.Sprint(getpid, 0, 0)).Run(); err != nil {
+		t.Skip("this kernel has no entry for 32-bit calls, a process without a filter dies of them:", err)
 	}
 	listed := func(s specs.LinuxSeccomp) *specs.LinuxSeccomp {
 		s.Architectures = []specs.Arch{specs.ArchX86}
 		return &s
 	}
-	const getpid, mkdir, socketcall = 20, 39, 102
 	nothing := one(specs.ActErrno, "kexec_load")
 	socket := one(specs.ActErrno, "socket", specs.LinuxSeccompArg{Value: unix.AF_ALG, Op: specs.OpEqualTo})
 	if text, killed := callUnder(t, listed(nothing), "int80", [3]uintptr{getpid}); killed || text != "0" {
