@@ -11,6 +11,7 @@
 //	    │                                │  OpAwait (create): waits for a connection, which
 //	    │                                │  "start" makes and which becomes the channel;
 //	    │                                │  another 'G' comes on it
+//	    │── 'G' (+ stdin), plan ────────▶│  OpMore: the rest of the steps comes late
 //	    │                                │  remaining steps, execve
 //	    │◀── 'L' descriptor ─────────────│  a filter with a listener is installed: waits for 'G'
 //	    │◀── 'E' step, op, path, errno ──│  instead, when a step fails
@@ -147,8 +148,8 @@ func writeFull(fd int, b []byte) error {
 	return nil
 }
 
-// receivePlan reads the plan from the channel.
-func receivePlan() (Plan, error) {
+// receivePlan reads a plan from the channel, still encoded.
+func receivePlan() ([]byte, error) {
 	var head [4]byte
 	if err := readFull(ChannelFD, head[:]); err != nil {
 		return nil, err
@@ -161,5 +162,5 @@ func receivePlan() (Plan, error) {
 	if err := readFull(ChannelFD, b); err != nil {
 		return nil, err
 	}
-	return decode(b)
+	return b, nil
 }

@@ -30,7 +30,7 @@ const (
 	OpSysctl          // strs: path below /proc/sys, value
 	OpReadonly        // strs: path
 	OpMask            // nums: discard; strs: path
-	OpWorkdir         // strs: path; its descriptor goes to the supervisor
+	OpWorkdir         // nums: a session's, which is there; strs: path; its descriptor goes to the supervisor
 	OpDirectory       // strs: path that is made if it is missing
 	OpRootReadonly    // the container's root becomes read-only
 	OpHooks           // the runtime calls the hooks of its own namespaces
@@ -45,6 +45,8 @@ const (
 	OpLookup          // strs: directory, program, environment; the program is there and executable
 	OpReady           // the barrier: the supervisor arms the limits and answers
 	OpAwait           // the container is created; "start" connects
+	OpMore            // the rest of the plan comes now
+	OpKeep            // strs: options; a session's file system, for as long as the channel is open
 	OpChdir           // strs: path inside the container
 	OpHome            // nums: uid; HOME becomes what the container's /etc/passwd says
 	OpRlimit          // nums: resource, soft, hard
@@ -85,7 +87,7 @@ var table = [opCount]row{
 	OpSysctl:       {"sysctl", "processes", 0, 2, (*state).sysctl},
 	OpReadonly:     {"read-only path", "filesystem", 0, 1, (*state).readonlyPath},
 	OpMask:         {"mask", "filesystem", 1, 1, (*state).mask},
-	OpWorkdir:      {"working directory", "workdir", 0, 1, (*state).workdir},
+	OpWorkdir:      {"working directory", "workdir", 1, 1, (*state).workdir},
 	OpDirectory:    {"directory", "filesystem", 0, 1, (*state).directory},
 	OpRootReadonly: {"read-only root", "filesystem", 0, 0, (*state).readonlyRoot},
 	OpHooks:        {"runtime hooks", "", 0, 0, (*state).awaitHooks},
@@ -100,6 +102,8 @@ var table = [opCount]row{
 	OpLookup:       {"exec", "", 0, 2, (*state).lookup},
 	OpReady:        {"ready", "", 0, 0, (*state).ready},
 	OpAwait:        {"await start", "", 0, 0, (*state).await},
+	OpMore:         {"rest of the plan", "", 0, 0, (*state).more},
+	OpKeep:         {"session's file system", "workdir", 0, 0, (*state).keep},
 	OpChdir:        {"chdir", "", 0, 1, (*state).chdir},
 	OpHome:         {"home directory", "", 1, 0, (*state).findHome},
 	OpRlimit:       {"rlimit", "limits", 3, 1, (*state).rlimit},
@@ -124,6 +128,7 @@ type state struct {
 	root   *rootfs.Root
 	home   string          // of OpHome
 	space  *syscall.Rlimit // RLIMIT_AS, set right before execve; nil without
+	rest   []byte          // steps that came with OpMore
 	handFD int             // for the supervisor: the working directory or the terminal's master, -1 without
 }
 
@@ -133,10 +138,18 @@ func perform(p Plan) *Failure {
 		return failure(Step{}, err)
 	}
 	s := &state{handFD: -1}
-	for _, step := range p {
-		if err := table[step.Op].run(s, step); err != nil {
-			return failure(step, err)
+	for i := 0; i < len(p); i++ {
+		if err := table[p[i].Op].run(s, p[i]); err != nil {
+			return failure(p[i], err)
 		}
+		if s.rest == nil {
+			continue
+		}
+		rest, err := decode(s.rest)
+		if err != nil {
+			return failure(p[i], err)
+		}
+		p, s.rest = append(p, rest...), nil
 	}
 	return &Failure{Step: "plan", Op: "ended without exec"}
 }
@@ -244,7 +257,7 @@ func (s *state) mask(st Step) error         { return s.root.Mask(st.Strs[0], st.
 func (s *state) directory(st Step) error { return s.root.MkdirAll(st.Strs[0]) }
 
 func (s *state) workdir(st Step) (err error) {
-	s.handFD, err = s.root.Workdir(st.Strs[0])
+	s.handFD, err = s.root.Workdir(st.Strs[0], st.Nums[0] != 0)
 	return err
 }
 

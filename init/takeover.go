@@ -20,7 +20,12 @@ func init() {
 	}
 	unix.Umask(0o022) // the caller's may be anything; the program's comes with its user
 	f := &Failure{Step: "init", Op: "read the plan"}
-	if p, err := receivePlan(); err == nil {
+	b, err := receivePlan()
+	var p Plan
+	if err == nil {
+		p, err = decode(b)
+	}
+	if err == nil {
 		f = perform(p)
 	} else if e, ok := err.(unix.Errno); ok {
 		f.Errno = e

@@ -7,6 +7,7 @@ package rootfs
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -452,4 +453,27 @@ func bare(err error) error {
 		return at.Err
 	}
 	return err
+}
+
+// Remove removes the file name, or a directory with everything in it, by the rules of
+// RemoveAll and with the owner's rights. A name that is not there is an error.
+func (g *Gateway) Remove(name string) (err error) {
+	defer func() { err = fileError("remove", name, err) }()
+	if !inside(name) {
+		return ErrName
+	}
+	return g.asOwner(func() error {
+		fd, err := openInside(int(g.dir.Fd()), path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return explain(err)
+		}
+		defer unix.Close(fd)
+		err = remove(fd, path.Base(name))
+		if err == unix.ENOTEMPTY {
+			ctx, cancel := context.WithTimeout(context.Background(), g.caps.Time)
+			defer cancel()
+			err = removeDir(ctx, fd, path.Base(name))
+		}
+		return explain(err)
+	})
 }

@@ -219,7 +219,7 @@ func TestAFileOfASizeIsFound(t *testing.T) {
 	f, err := os.Open(dir)
 	must(t, err)
 	defer f.Close()
-	if !HasFileOfSize(f, 77) || HasFileOfSize(f, 78) || HasFileOfSize(f, int64(len(secret))) {
+	if !HasFileOfSize(f, 77, time.Time{}) || HasFileOfSize(f, 78, time.Time{}) || HasFileOfSize(f, int64(len(secret)), time.Time{}) {
 		t.Error("wrong")
 	}
 }

@@ -58,13 +58,13 @@ func (g *Gateway) List() (entries []Entry, err error) {
 	return entries, fileError("list", ".", err)
 }
 
-// HasFileOfSize says whether a regular file of exactly that size lies beneath dir, as
-// far as a bounded look tells.
-func HasFileOfSize(dir *os.File, size int64) bool {
+// HasFileOfSize says whether a regular file of exactly that size, written since then,
+// lies beneath dir, as far as a bounded look tells.
+func HasFileOfSize(dir *os.File, size int64, since time.Time) bool {
 	defer runtime.KeepAlive(dir)
 	found, looked := false, 0
 	_ = walk(int(dir.Fd()), func(e Entry) error { // what cannot be looked at is not found
-		found = e.Mode.IsRegular() && e.Size == size
+		found = e.Mode.IsRegular() && e.Size == size && !e.ModTime.Before(since)
 		if looked++; found || looked > 5000 {
 			return fs.SkipAll
 		}

@@ -397,3 +397,15 @@ func (r *Root) BindConsole(slave int) error {
 	defer unix.Close(tree)
 	return wrap("move_mount", "/dev/console", move(tree, target))
 }
+
+// Attach makes a file system and mounts it over the root of this mount namespace, where
+// nobody looks for it. Clones can be made of a mount only where it is attached.
+func Attach(typ string, options []string) (tree int, err error) {
+	if tree, err = newFS(typ, typ, options, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
+		return -1, err
+	}
+	return tree, wrap("move_mount", "/", unix.MoveMount(tree, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// Clone makes a detached mount of what tree is.
+func Clone(tree int) (int, error) { return clone(tree, false) }

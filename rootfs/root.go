@@ -202,8 +202,13 @@ func (r *Root) MkdirAll(p string) error {
 	return unix.Close(fd)
 }
 
-// Workdir makes the directory p with mode 0700 and "tmp" in it, and opens it.
-func (r *Root) Workdir(p string) (int, error) {
+// Workdir makes the directory p with mode 0700 and "tmp" in it, and opens it. One that
+// is there is only opened.
+func (r *Root) Workdir(p string, there bool) (int, error) {
+	if there {
+		fd, err := r.resolve(p, unix.O_RDONLY|unix.O_DIRECTORY)
+		return fd, wrap("open", p, err)
+	}
 	parent, err := r.mkdirAll(path.Dir(p))
 	if err != nil {
 		return -1, wrap("mkdir", path.Dir(p), err)

@@ -5,6 +5,7 @@ package runtime
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,8 +76,12 @@ func describe(err error) error {
 
 // Refused is the Result of a request that was turned down before any run.
 func Refused(err error) *Result {
+	reason := Unavailable
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrClosed) {
+		reason = Canceled
+	}
 	return &Result{
-		Level: spec.NoLevel, Reason: Unavailable, Error: failureOf(err),
+		Level: spec.NoLevel, Reason: reason, Error: failureOf(err),
 		Evidence: []Evidence{}, LimitsHit: []string{}, Wider: []string{}, Receipt: []Receipt{},
 	}
 }

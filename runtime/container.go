@@ -315,7 +315,7 @@ func (c *Container) Start() error {
 	}
 	defer conn.Close()
 	ch := &child{channel: conn, listen: c.listener(c.record.Pid)}
-	if err := ch.release(false); err != nil {
+	if err := ch.release(false, nil, nil); err != nil {
 		return explain(err)
 	}
 	if err := os.Remove(filepath.Join(c.dir, startSock)); err != nil {

@@ -199,7 +199,7 @@ func (c *Container) settleExec(ch *child, plan *blueprint, opt ExecOptions) erro
 		}
 	}
 	ch.listen = c.listener(ch.proc.Pid)
-	return ch.release(false)
+	return ch.release(false, nil, nil)
 }
 
 // wait waits for the program, passing signals on, and its terminal when it has one.

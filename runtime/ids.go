@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -25,12 +26,28 @@ const (
 
 var runs atomic.Uint32
 
+// keptIDs are the run ids of sessions, which last.
+var keptIDs sync.Map
+
+func keepRunID(id uint32) { keptIDs.Store(id, true) }
+func dropRunID(id uint32) { keptIDs.Delete(id) }
+
 // RunID gives the host id that inside id 0 of a run by root is mapped to. It is
 // unused: made of the supervisor's pid and the run's number, so that two runs at
 // the same time never share one, and with it never signal or trace each other.
 // Inside a user namespace that has no such id it is one of the ids there are, 0
 // when the namespace has nothing else: root is an ordinary user there.
-func RunID() uint32 {
+func RunID() (id uint32) {
+	for range runPerProcess {
+		id = nextRunID()
+		if _, kept := keptIDs.Load(id); !kept {
+			break
+		}
+	}
+	return id
+}
+
+func nextRunID() uint32 {
 	number := uint32(os.Getpid()%runPids)*runPerProcess + runs.Add(1)%runPerProcess
 	uids, gids := idRanges("/proc/self/uid_map"), idRanges("/proc/self/gid_map")
 	if id := uint32(runIDBase) + number; inRanges(uids, id) && inRanges(gids, id) {

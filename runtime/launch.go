@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"os"
+	goruntime "runtime"
 	"sync"
 	"syscall"
 
@@ -280,21 +281,30 @@ func (c *child) goOn() error {
 
 // takeHand takes the descriptor that came with a message.
 func (c *child) takeHand(oob []byte) error {
+	f, err := receiveFile(oob, "from init")
+	if err == nil && f != nil {
+		c.hand = f
+	}
+	return err
+}
+
+// receiveFile gives the descriptor that came with a message, nil when there was none.
+func receiveFile(oob []byte, name string) (f *os.File, err error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
-		return fmt.Errorf("read the descriptor that init sent: %w", err)
+		return nil, fmt.Errorf("read the descriptor that init sent: %w", err)
 	}
 	for _, m := range messages {
 		fds, err := unix.ParseUnixRights(&m)
 		if err != nil {
-			return fmt.Errorf("read the descriptor that init sent: %w", err)
+			return nil, fmt.Errorf("read the descriptor that init sent: %w", err)
 		}
-		for _, fd := range fds {
+		for _, fd := range fds { // there is one: the buffer has no room for more
 			unix.CloseOnExec(fd)
-			c.hand = os.NewFile(uintptr(fd), "from init")
+			f = os.NewFile(uintptr(fd), name)
 		}
 	}
-	return nil
+	return f, nil
 }
 
 // arm sets the group's process limit, now that init stands at its barrier.
@@ -308,12 +318,36 @@ func arm(group *cgroup.Group) error {
 	return nil
 }
 
-// release lets init go on to the program.
-func (c *child) release(reaped bool) error {
+// release lets init go on to the program. One that was prepared ahead of time is told
+// the rest of its plan, and may be given a stdin.
+func (c *child) release(reaped bool, rest sbxinit.Plan, stdin *os.File) error {
 	if err := c.goOn(); err != nil {
 		return err
 	}
+	if rest != nil {
+		if err := c.goOnWith(rest, stdin); err != nil {
+			return err
+		}
+	}
 	return c.started(reaped)
+}
+
+// goOnWith is goOn with what an init at OpMore waits for.
+func (c *child) goOnWith(rest sbxinit.Plan, stdin *os.File) error {
+	var oob []byte
+	if stdin != nil {
+		oob = unix.UnixRights(int(stdin.Fd()))
+		defer goruntime.KeepAlive(stdin)
+	}
+	text := append(sbxinit.Go(), rest.Encode()...)
+	n, _, err := c.channel.WriteMsgUnix(text, oob, nil)
+	if err == nil && n < len(text) {
+		_, err = c.channel.Write(text[n:])
+	}
+	if err != nil && !errors.Is(err, unix.EPIPE) {
+		return fmt.Errorf("tell init the rest of its plan: %w", err)
+	}
+	return nil
 }
 
 // started waits until the program runs.

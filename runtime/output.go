@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -184,7 +185,7 @@ func escape(b []byte) (text, note string) {
 type tap struct {
 	read    *os.File
 	capture *capture
-	live    *os.File // gets what is kept as well, nil without
+	live    *relay // gets what is kept as well, nil without
 	done    chan struct{}
 	late    bool // reading stopped before the end
 }
@@ -244,26 +245,82 @@ func (t *tap) drain(deadline time.Time) bool {
 	return end
 }
 
-// take keeps what was read, and passes on what goes to the head. A reader that has
-// gone away does not concern the program, which has us to write to.
+// take keeps what was read, and passes on what goes to the head.
 func (t *tap) take(p []byte) {
 	before := len(t.capture.head)
 	_, _ = t.capture.Write(p) // never fails
 	if t.live != nil {
-		_, _ = t.live.Write(t.capture.head[before:])
+		t.live.pass(t.capture.head[before:])
 	}
 }
 
-// finish passes on the tail and what was left out before it.
+// finish passes on the tail and what was left out before it, and waits until all of it
+// was taken.
 func (t *tap) finish() {
 	if t.live == nil {
 		return
 	}
 	_, tail := t.capture.parts()
 	if omitted := t.capture.total - int64(len(t.capture.head)+len(tail)); omitted > 0 {
-		fmt.Fprint(t.live, omission(omitted))
+		t.live.pass([]byte(omission(omitted)))
 	}
-	_, _ = t.live.Write(tail)
+	t.live.pass(tail)
+	t.live.end()
+}
+
+// relay passes a stream on at the pace of whom it goes to, whom the program does not
+// wait for. It holds no more than the capture does.
+type relay struct {
+	more  chan struct{} // something is pending, or the end has come
+	done  chan struct{}
+	mu    sync.Mutex
+	held  []byte
+	ended bool
+}
+
+func newRelay(to io.Writer) *relay {
+	r := &relay{more: make(chan struct{}, 1), done: make(chan struct{})}
+	go r.run(to)
+	return r
+}
+
+// run writes until the end. A reader that has gone away does not concern the program,
+// which has us to write to.
+func (r *relay) run(to io.Writer) {
+	defer close(r.done)
+	for range r.more {
+		r.mu.Lock()
+		p, ended := r.held, r.ended
+		r.held = nil
+		r.mu.Unlock()
+		if len(p) > 0 {
+			_, _ = to.Write(p)
+		}
+		if ended {
+			return
+		}
+	}
+}
+
+func (r *relay) pass(p []byte) { r.add(p, false) }
+
+func (r *relay) add(p []byte, end bool) {
+	if len(p) == 0 && !end {
+		return
+	}
+	r.mu.Lock()
+	r.held, r.ended = append(r.held, p...), end
+	r.mu.Unlock()
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
+}
+
+// end waits until everything was passed on.
+func (r *relay) end() {
+	r.add(nil, true)
+	<-r.done
 }
 
 // omission stands where a stream was cut.

@@ -30,7 +30,10 @@ type blueprint struct {
 	keyring bool         // a session keyring of its own, whatever the policy says
 	driven  bool         // init is to be a child of our parent
 	waits   bool         // init waits for "start" (OpAwait)
-	kept    int          // descriptors beyond 2 that the program gets
+	home    *home        // the working directory is a session's
+	late    bool         // what follows the barrier is kept in rest, for OpMore
+	rest    sbxinit.Plan
+	kept    int // descriptors beyond 2 that the program gets
 	// groupMounts show the container its group; they need to know where that is.
 	groupMounts []groupMount
 	readonly    []string     // mounts that become read-only when all is in them
@@ -49,14 +52,7 @@ var cloneFlags = map[specs.LinuxNamespaceType]uintptr{
 	specs.CgroupNamespace: unix.CLONE_NEWCGROUP,
 }
 
-// draw makes the blueprint of a container that runs at once. policy is the one that
-// was compiled to sp, nil without; bundle is where relative paths start.
-func draw(sp *specs.Spec, policy *spec.Policy, bundle string) (*blueprint, error) {
-	b := &blueprint{spec: sp, policy: policy}
-	return b, b.draw(bundle)
-}
-
-// draw fills the plan.
+// draw fills the plan; bundle is where relative paths start.
 func (b *blueprint) draw(bundle string) error {
 	sp, policy := b.spec, b.policy
 	if err := refuse(sp); err != nil {
@@ -69,6 +65,10 @@ func (b *blueprint) draw(bundle string) error {
 		if err := draw(bundle); err != nil {
 			return err
 		}
+	}
+	if b.late {
+		at := slices.IndexFunc(b.plan, func(s sbxinit.Step) bool { return s.Op == sbxinit.OpMore }) + 1
+		b.plan, b.rest = b.plan[:at], b.plan[at:]
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ func (b *blueprint) furnish(root string) error {
 		return err
 	}
 	if b.inside {
-		b.plan.Add(sbxinit.OpWorkdir, nil, spec.WorkdirPath)
+		b.workdir()
 	}
 	if b.policy == nil && root != "/" {
 		b.plan.Add(sbxinit.OpDirectory, nil, b.spec.Process.Cwd) // as runc does
@@ -328,7 +328,30 @@ func (b *blueprint) names(string) error {
 	if b.waits {
 		b.plan.Add(sbxinit.OpAwait, nil)
 	}
+	if b.late {
+		b.plan.Add(sbxinit.OpMore, nil)
+	}
 	return nil
+}
+
+// workdir plans the private working directory: a new one, or a mount of the session's.
+func (b *blueprint) workdir() {
+	if b.home == nil {
+		b.plan.Add(sbxinit.OpWorkdir, []uint64{0}, spec.WorkdirPath)
+		return
+	}
+	m := rootfs.Mount{Bind: true, Source: "session", Target: spec.WorkdirPath, Tree: b.addTree(sourceTree{open: b.home.keeper.tree})}
+	nums, strs := sbxinit.MountStep(m)
+	b.plan.Add(sbxinit.OpMount, nums, strs...)
+	b.plan.Add(sbxinit.OpWorkdir, []uint64{1}, spec.WorkdirPath)
+}
+
+// program changes what the prepared plan is to execute.
+func (b *blueprint) program(args []string) {
+	b.spec.Process.Args = args
+	last := &b.rest[len(b.rest)-1]
+	_, env := last.Strs[:last.Nums[0]], last.Strs[last.Nums[0]:]
+	last.Nums[0], last.Strs = uint64(len(args)), append(slices.Clone(args), env...)
 }
 
 // rlimits maps the names of config.json to the kernel's numbers.

@@ -32,6 +32,12 @@ type Options struct {
 	// Dedicated says that this process does nothing but supervise this run, as the
 	// command line's does. The monitor may then keep a processor of the Go runtime.
 	Dedicated bool
+	// Stdout and Stderr get what the program prints while it runs, as far as the Result
+	// will have it, the end of a stream that is cut when the program has ended. They may
+	// block: the program does not wait for them, Run does.
+	Stdout, Stderr io.Writer
+	// Watch is told what happens, from one goroutine at a time. Nil is nobody.
+	Watch func(Notice)
 	// Put fills the working directory before the program starts, Get takes files
 	// out of it after the run. Without a private working directory they are
 	// refused.
@@ -69,10 +75,12 @@ type run struct {
 	reaper    *os.ProcessState
 	leftovers int
 	drained   bool
-	driven    bool // engines drive it: the reaper is their child, and has its word last
-	over      bool // the program ran, and nothing of it is left
-	fullFile  bool // a file in the working directory has exactly the size limit
-	room      room // what is left in the working directory
+	home      *home // a session's working directory, nil for a run of its own
+	warm      bool  // its init was prepared before its program was known
+	driven    bool  // engines drive it: the reaper is their child, and has its word last
+	over      bool  // the program ran, and nothing of it is left
+	fullFile  bool  // a file in the working directory has exactly the size limit
+	room      room  // what is left in the working directory
 	counters  cgroup.Evidence
 }
 
@@ -82,9 +90,21 @@ type run struct {
 // in the Result as well. Canceling ctx ends the run.
 func Run(ctx context.Context, sp *specs.Spec, opt Options) (*Result, error) {
 	r := &run{opt: opt}
-	err := r.setup(sp)
+	return r.do(ctx, sp, r.prepare(sp))
+}
+
+// prepare makes everything up to init's barrier.
+func (r *run) prepare(sp *specs.Spec) error {
+	if err := r.setup(sp); err != nil {
+		return err
+	}
+	return r.ready()
+}
+
+// do runs the program after prepare, which gave err, and undoes it all.
+func (r *run) do(ctx context.Context, sp *specs.Spec, err error) (*Result, error) {
 	if err == nil {
-		err = r.ready()
+		err = r.fill()
 	}
 	if err == nil {
 		err = r.release()
@@ -95,7 +115,9 @@ func Run(ctx context.Context, sp *specs.Spec, opt Options) (*Result, error) {
 	if clean := errors.Join(r.collect(), r.cleanup()); err == nil {
 		err = clean
 	}
-	return r.result(sp, err), err
+	res := r.result(sp, err)
+	r.tellEnd(res)
+	return res, err
 }
 
 // setup draws the plan and makes what must be there before init is.
@@ -112,12 +134,18 @@ func (r *run) setup(sp *specs.Spec) (err error) {
 	}
 	r.policy = &policy
 	if policy.Workdir.Private && !policy.Filesystem.Isolate {
-		if r.workdir, err = makeWorkdir(r.opt.ID, ownerOf(sp)); err != nil {
+		if r.home != nil {
+			r.workdir, err = r.home.workdir, r.home.workdir.inPlace()
+		} else {
+			r.workdir, err = makeWorkdir(r.opt.ID, ownerOf(sp))
+		}
+		if err != nil {
 			return err
 		}
 		sp = r.workdir.relocate(sp)
 	}
-	if r.plan, err = draw(sp, r.policy, r.opt.Bundle); err != nil {
+	r.plan = &blueprint{spec: sp, policy: r.policy, home: r.home, late: r.warm}
+	if err := r.plan.draw(r.opt.Bundle); err != nil {
 		return err
 	}
 	if policy.Cgroup == spec.CgroupOn {
@@ -136,8 +164,8 @@ func (r *run) ready() (err error) {
 			return err
 		}
 		defer stdin.Close()
-	} else if st, err := stdin.Stat(); err == nil && st.IsDir() {
-		return fmt.Errorf("stdin is a directory, which would be a way out")
+	} else if err := noDirectory(stdin); err != nil {
+		return err
 	}
 	io3 := stdio{stdin}
 	for i := range r.taps {
@@ -153,11 +181,24 @@ func (r *run) ready() (err error) {
 	if err = r.child.prepare(r.plan.plan, nil); err != nil {
 		return explain(err)
 	}
-	if err = r.files(r.opt.Put); err != nil {
+	return nil
+}
+
+// noDirectory refuses a stdin that would be a way out.
+func noDirectory(stdin *os.File) error {
+	if st, err := stdin.Stat(); err == nil && st.IsDir() {
+		return fmt.Errorf("stdin is a directory, which would be a way out")
+	}
+	return nil
+}
+
+// fill puts the files in, and arms the last limit.
+func (r *run) fill() error {
+	if err := r.files(r.opt.Put); err != nil {
 		return err
 	}
 	if !planted("pids-max-late") {
-		if err = arm(r.group); err != nil {
+		if err := arm(r.group); err != nil {
 			return err
 		}
 	}
@@ -170,7 +211,7 @@ func (r *run) ready() (err error) {
 // release brings the program to life: after it returns nil, the program runs.
 func (r *run) release() error {
 	r.monitor = newMonitor(r.child.proc.Pid, r.policy, r.group)
-	if err := r.child.release(true); err != nil {
+	if err := r.child.release(true, r.plan.rest, r.opt.Stdin); err != nil {
 		return explainExec(explain(err), r.plan)
 	}
 	if planted("pids-max-late") {
@@ -178,9 +219,13 @@ func (r *run) release() error {
 		_ = arm(r.group)
 	}
 	r.started = time.Now()
-	for _, t := range r.taps {
+	for i, t := range r.taps {
+		if to := [...]io.Writer{r.opt.Stdout, r.opt.Stderr}[i]; to != nil && t.live == nil {
+			t.live = newRelay(to)
+		}
 		go t.run()
 	}
+	r.tell(Notice{Event: "started", Warm: r.warm})
 	return nil
 }
 
@@ -341,6 +386,9 @@ func (r *run) directory() *os.File {
 	return r.child.hand
 }
 
+// clockGrain is how far a file's time may lag behind the clock: a tick, 10 ms at most.
+const clockGrain = 10 * time.Millisecond
+
 // room is what a bounded working directory has run out of.
 type room struct{ noBytes, noInodes bool }
 
@@ -351,7 +399,11 @@ func (r *run) inspect() {
 		return
 	}
 	if size := r.policy.Limits.FileSize; size > 0 {
-		r.fullFile = rootfs.HasFileOfSize(dir, size)
+		since := time.Time{}
+		if r.home != nil { // not those of the session's earlier runs
+			since = r.started.Round(0).Add(-clockGrain)
+		}
+		r.fullFile = rootfs.HasFileOfSize(dir, size, since)
 	}
 	var st unix.Statfs_t
 	if r.plan.inside && unix.Fstatfs(int(dir.Fd()), &st) == nil {
@@ -399,7 +451,7 @@ func (r *run) cleanup() error {
 		r.group.RemoveStale(abandoned)
 		errs = append(errs, r.group.Delete())
 	}
-	if r.workdir != nil && !planted("workdir-left") {
+	if r.workdir != nil && r.home == nil && !planted("workdir-left") {
 		errs = append(errs, r.workdir.remove())
 	}
 	return errors.Join(errs...)

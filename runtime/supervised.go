@@ -166,11 +166,15 @@ func (c *Container) buildSupervised(r *run, o order) (start *net.UnixListener, e
 	if err := c.save(); err != nil {
 		return nil, err
 	}
-	if err := r.ready(); err != nil {
+	err = r.ready()
+	if err == nil {
+		err = r.fill()
+	}
+	if err != nil {
 		return nil, err
 	}
 	for i, to := range []*os.File{os.Stdout, os.Stderr} {
-		r.taps[i].live = to
+		r.taps[i].live = newRelay(to)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.startAddress(), Net: "unix"})
 	if err != nil {

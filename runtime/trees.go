@@ -22,8 +22,9 @@ import (
 type sourceTree struct {
 	mount      rootfs.Mount
 	uids, gids []specs.LinuxIDMapping
-	mapped     bool // the owners are mapped
-	recursive  bool // on mounts below, too
+	mapped     bool                     // the owners are mapped
+	recursive  bool                     // on mounts below, too
+	open       func() (*os.File, error) // who has the tree, nil when it is opened by mount's source
 }
 
 // mappingOf reads what an entry of mounts says of its owners' ids. A mapping of its
@@ -53,6 +54,11 @@ func (b *blueprint) handTree(m rootfs.Mount, t sourceTree) int {
 		return 0
 	}
 	t.mount = m
+	return b.addTree(t)
+}
+
+// addTree gives the number of the descriptor under which init will find t.
+func (b *blueprint) addTree(t sourceTree) int {
 	b.trees = append(b.trees, t)
 	return sbxinit.FirstFree + b.kept + len(b.trees) - 1
 }
@@ -67,6 +73,14 @@ func (b *blueprint) openTrees() (files []*os.File, err error) {
 		propagation = unix.MS_PRIVATE
 	}
 	for _, t := range b.trees {
+		if t.open != nil {
+			f, err := t.open()
+			if err != nil {
+				return files, fmt.Errorf("mount the session's directory: %w", err)
+			}
+			files = append(files, f)
+			continue
+		}
 		users := 0
 		if t.mapped {
 			ns, err := userNamespace(t.uids, t.gids)

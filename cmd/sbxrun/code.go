@@ -43,42 +43,27 @@ var codeCommand = &cli.Command{
 	},
 }
 
-// language says how source text in a file is run.
-type language struct {
-	name, ext string
-	argv      []string
-}
-
-var languages = []language{
-	{"python", ".py", []string{"python3"}},
-	{"sh", ".sh", []string{"sh"}},
-	{"bash", ".bash", []string{"bash"}},
-	{"node", ".js", []string{"node"}},
-	{"perl", ".pl", []string{"perl"}},
-	{"ruby", ".rb", []string{"ruby"}},
-}
-
 func languageNames() (names []string) {
-	for _, l := range languages {
-		names = append(names, l.name)
+	for _, l := range runtime.Languages() {
+		names = append(names, l.Name)
 	}
 	return names
 }
 
 // languageOf finds the language by name, else by the file's ending.
-func languageOf(name, file string) (language, error) {
-	for _, l := range languages {
-		if l.name == name || name == "" && file != "-" && filepath.Ext(file) == l.ext {
+func languageOf(name, file string) (runtime.Language, error) {
+	for _, l := range runtime.Languages() {
+		if l.Name == name || name == "" && file != "-" && filepath.Ext(file) == l.Extension {
 			return l, nil
 		}
 	}
 	switch {
 	case name != "":
-		return language{}, fmt.Errorf("--lang: unknown language %q (known: %s)", name, strings.Join(languageNames(), ", "))
+		return runtime.Language{}, fmt.Errorf("--lang: unknown language %q (known: %s)", name, strings.Join(languageNames(), ", "))
 	case file == "-":
-		return language{}, fmt.Errorf("code from stdin needs --lang")
+		return runtime.Language{}, fmt.Errorf("code from stdin needs --lang")
 	}
-	return language{}, fmt.Errorf("%s: cannot tell the language from the name, use --lang", file)
+	return runtime.Language{}, fmt.Errorf("%s: cannot tell the language from the name, use --lang", file)
 }
 
 // program is what a command line asks to run.
@@ -173,7 +158,7 @@ func (p *program) source(c *cli.Context, args []string, private bool) error {
 	if err != nil {
 		return err
 	}
-	in, name := os.Stdin, "main"+lang.ext
+	in, name := os.Stdin, "main"+lang.Extension
 	if args[0] != "-" {
 		f, _, err := openRegular(args[0])
 		if err != nil {
@@ -191,7 +176,7 @@ func (p *program) source(c *cli.Context, args []string, private bool) error {
 		return fmt.Errorf("read the program: larger than %d bytes", maxSource)
 	}
 	// "./" keeps a name that starts with a dash from being an option.
-	p.argv = append(append(slices.Clone(lang.argv), "./"+name), args[1:]...)
+	p.argv = append(append(slices.Clone(lang.Interpreter), "./"+name), args[1:]...)
 	if private {
 		p.put = append(p.put, func(g *rootfs.Gateway) error {
 			_, err := g.Put(name, bytes.NewReader(text), 0o600)
@@ -199,7 +184,7 @@ func (p *program) source(c *cli.Context, args []string, private bool) error {
 		})
 		return nil
 	}
-	return p.onHost(len(lang.argv), args[0], name, text)
+	return p.onHost(len(lang.Interpreter), args[0], name, text)
 }
 
 // onHost is for levels without a private working directory: the file runs where
