@@ -49,34 +49,47 @@ func cpuSecond(p *spec.Policy) {
 	}
 }
 
+// lessMemory and lessRoom make limits smaller, so that less is to be filled.
+func lessMemory(p *spec.Policy) {
+	if p.Limits.Memory > 0 {
+		p.Limits.Memory = 64 << 20
+	}
+}
+
+func lessRoom(p *spec.Policy) {
+	if p.Workdir.Size > 0 {
+		p.Workdir.Size = 16 << 20
+	}
+}
+
 var attacks = []Attack{
 	{Threat: "A1", Name: "never-ends", What: "sleeps for ever", Stops: spec.L0, By: []string{"limits.wall"},
-		Parts: []part{keys("limits.wall", "limits.wall=1s")}, onWall: true, seconds: 7, try: neverEnds},
+		Parts: []part{keys("limits.wall", "limits.wall=500ms")}, onWall: true, seconds: 10, try: neverEnds},
 	{Threat: "A1", Name: "spins", What: "computes for ever", Stops: spec.L0, By: []string{"limits.wall"},
-		Parts: []part{keys("limits.wall", "limits.wall=1s")}, onWall: true, seconds: 7, try: spins},
+		Parts: []part{keys("limits.wall", "limits.wall=500ms")}, onWall: true, seconds: 10, try: spins},
 	{Threat: "A20", Name: "suspends", What: "stops itself with a child that goes on", Stops: spec.L0, By: []string{"limits.wall"},
-		Parts: []part{keys("limits.wall", "limits.wall=1s")}, onWall: true, seconds: 7, try: suspends},
+		Parts: []part{keys("limits.wall", "limits.wall=500ms")}, onWall: true, seconds: 10, try: suspends},
 	{Threat: "A2", Name: "burns-cpu", What: "burns 3 s of CPU time and ignores SIGXCPU", Stops: spec.L1, By: []string{"limits.cpu"},
 		Parts:  []part{keys("RLIMIT_CPU", "limits.cpu=1s cgroup=off"), keys("cgroup CPU count", "limits.cpu=1s cgroup=on")},
 		adjust: cpuSecond, seconds: 5, try: burnsCPU},
-	{Threat: "A3", Name: "hoards-memory", What: "touches 320 MiB", Stops: spec.L1, By: []string{"limits.memory"},
-		Parts: []part{keys("memory.max", "limits.memory=256MiB cgroup=on"), keys("RLIMIT_AS", "limits.memory=256MiB cgroup=off")}, try: hoardsMemory},
-	{Threat: "A3", Name: "hides-memory", What: "puts 320 MiB into memfds, which no mapping shows", Stops: spec.L1, By: []string{"limits.memory"},
-		Parts: []part{keys("memory.max", "limits.memory=256MiB cgroup=on")}, WithoutGroup: blindMemory, try: hidesMemory},
-	{Threat: "A4", Name: "big-file", What: "writes a file of 32 MiB", Stops: spec.L1, By: []string{"limits.file-size"},
+	{Threat: "A3", Name: "hoards-memory", What: "touches 96 MiB", Stops: spec.L1, By: []string{"limits.memory"},
+		Parts: []part{keys("memory.max", "limits.memory=64MiB cgroup=on"), keys("RLIMIT_AS", "limits.memory=64MiB cgroup=off")}, adjust: lessMemory, try: hoardsMemory},
+	{Threat: "A3", Name: "hides-memory", What: "puts 96 MiB into memfds, which no mapping shows", Stops: spec.L1, By: []string{"limits.memory"},
+		Parts: []part{keys("memory.max", "limits.memory=64MiB cgroup=on")}, WithoutGroup: blindMemory, adjust: lessMemory, try: hidesMemory},
+	{Threat: "A4", Name: "big-file", What: "writes a file of 12 MiB", Stops: spec.L1, By: []string{"limits.file-size"},
 		Parts: []part{keys("RLIMIT_FSIZE", "limits.file-size=10MiB")}, try: bigFile},
-	{Threat: "A4", Name: "many-bytes", What: "writes 12 files of 8 MiB, each within the limit", Stops: spec.L5, By: []string{"workdir.size"},
-		Parts: []part{keys("tmpfs size", "workdir.private=on processes.monitor=5ms processes.isolate=on filesystem.isolate=on workdir.size=64MiB")}, seconds: 1, try: manyBytes},
+	{Threat: "A4", Name: "many-bytes", What: "writes 12 files of 2 MiB, each within the limit", Stops: spec.L5, By: []string{"workdir.size"},
+		Parts: []part{keys("tmpfs size", "workdir.private=on processes.monitor=5ms processes.isolate=on filesystem.isolate=on workdir.size=16MiB")}, adjust: lessRoom, seconds: 1, try: manyBytes},
 	{Threat: "A4", Name: "many-files", What: "makes 5 000 files", Stops: spec.L5, By: []string{"workdir.inodes"},
 		Parts: []part{keys("tmpfs nr_inodes", "workdir.private=on processes.monitor=5ms processes.isolate=on filesystem.isolate=on workdir.inodes=4096")}, seconds: 2, try: manyFiles},
 	{Threat: "A5", Name: "opens-files", What: "opens 200 descriptors", Stops: spec.L1, By: []string{"limits.files"},
 		Parts: []part{keys("RLIMIT_NOFILE", "limits.files=64")}, try: opensFiles},
-	{Threat: "A6", Name: "floods", What: "prints 24 MiB in one line", Stops: spec.L1, By: []string{"limits.output-chars"},
+	{Threat: "A6", Name: "floods", What: "prints 12 MiB in one line", Stops: spec.L1, By: []string{"limits.output-chars"},
 		Parts: []part{keys("limits.output-chars", "limits.output-chars=8000")}, try: floods},
-	{Threat: "A6", Name: "fills-supervisor", What: "prints 24 MiB for the supervisor to hold", Stops: spec.L0, By: []string{"limits.output-held"},
+	{Threat: "A6", Name: "fills-supervisor", What: "prints 12 MiB for the supervisor to hold", Stops: spec.L0, By: []string{"limits.output-held"},
 		Parts: []part{keys("limits.output-held", "limits.output-chars=0")}, adjust: func(p *spec.Policy) { p.Limits.OutputChars = 0 }, try: fillsSupervisor},
-	{Threat: "A7", Name: "holds-stdout", What: "ends, while a child keeps stdout open for 4 s", Stops: spec.L0, By: []string{"limits.sweep", always},
-		mechanism: "a bounded wait for the end of the output", seconds: 5, try: holdsStdout},
+	{Threat: "A7", Name: "holds-stdout", What: "ends, while a child keeps stdout open for 12 s", Stops: spec.L0, By: []string{"limits.sweep", always},
+		mechanism: "a bounded wait for the end of the output", seconds: 12, try: holdsStdout},
 	{Threat: "A10", Name: "leaves-child", What: "leaves a child running", Stops: spec.L1, By: []string{"limits.sweep", "processes.isolate"},
 		Parts: []part{keys("sweep of the tree", "limits.sweep=on cgroup=off"), keys("sweep of the group", "limits.sweep=on cgroup=on")}, try: leavesChild},
 	{Threat: "A10", Name: "leaves-daemon", What: "leaves a daemon in a session of its own", Stops: spec.L1, By: []string{"limits.sweep", "processes.isolate"},

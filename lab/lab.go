@@ -308,6 +308,7 @@ func (st *stage) chooseCgroup(ctx context.Context, asked spec.CgroupMode) error 
 func (st *stage) notes() []string {
 	notes := []string{
 		"limits.wall and limits.cpu are one minute, but for the attacks on them: a busy machine shall not stop attacks for us",
+		"limits.memory is 64 MiB and workdir.size 16 MiB for the attacks on them: there is less to fill",
 		"limits.file-size is 64 MiB for attacks that carry the helper program, which is larger than the preset's 10 MiB",
 	}
 	if st.cgroup == spec.CgroupOff {

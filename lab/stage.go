@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -127,7 +128,7 @@ func openHoneypot(network, address string) (*honeypot, error) {
 			if err != nil {
 				return
 			}
-			_ = c.SetReadDeadline(time.Now().Add(2 * time.Second)) // whoever says nothing said nothing
+			_ = c.SetReadDeadline(time.Now().Add(20 * time.Second)) // whoever says nothing said nothing
 			text, _ := io.ReadAll(io.LimitReader(c, 256))
 			h.mu.Lock()
 			h.told[string(text)]++
@@ -151,7 +152,7 @@ func (h *honeypot) heard(mark string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		h.mu.Lock()
 		arrived, heard := h.told[own] > 0, h.told[mark] > 0
 		h.mu.Unlock()
@@ -210,10 +211,11 @@ func children(pid int) (pids []int) {
 	return pids
 }
 
-// named leaves those of the processes that have the name, and live.
-func named(pids []int, name string) (out []int) {
+// named leaves those of the processes that have one of the names, and live.
+func named(pids []int, names ...string) (out []int) {
 	for _, pid := range pids {
-		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); string(text) == name+"\n" && lives(pid) {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if slices.Contains(names, strings.TrimSuffix(string(text), "\n")) && lives(pid) {
 			out = append(out, pid)
 		}
 	}

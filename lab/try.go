@@ -57,6 +57,9 @@ func (t *try) prepare() error {
 	if t.attack.adjust != nil {
 		t.attack.adjust(&t.policy)
 	}
+	if t.attack.onWall && t.policy.Limits.Wall > 0 && !t.matrix {
+		t.policy.Limits.Wall = time.Second / 2 // the attack is shorter, too
+	}
 	t.cwd = filepath.Join(t.dir, t.mark)
 	if err := os.Mkdir(t.cwd, 0o777); err != nil {
 		return err
@@ -73,7 +76,13 @@ const precious = "precious"
 
 func (t *try) close() error {
 	end(t.mark)
-	return os.RemoveAll(t.cwd)
+	// A process that is dying may still add a file.
+	err := os.RemoveAll(t.cwd)
+	for i := 0; err != nil && i < 100; i++ {
+		time.Sleep(10 * time.Millisecond)
+		err = os.RemoveAll(t.cwd)
+	}
+	return err
 }
 
 // sh runs a script; $1 and following are args.
@@ -187,7 +196,7 @@ func (t *try) heldAs(name string, look func(pid int) bool, run func() error) err
 }
 
 // crowdTime bounds the wait for a crowd to gather.
-const crowdTime = 10 * time.Second
+const crowdTime = 40 * time.Second
 
 // crowd counts the processes of the run with that name until there are enough, or no
 // more come, and then ends its stdin.
