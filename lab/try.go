@@ -158,6 +158,9 @@ func (t *try) run(put func(*rootfs.Gateway) error, argv ...string) error {
 	return nil
 }
 
+// How long the host waits between two looks: what it looks for stays until it was seen.
+const firstPause, lastPause = 8 * time.Millisecond, 100 * time.Millisecond
+
 // held runs the program in run and calls look with its pid once it is ready; then it is
 // let go.
 func (t *try) held(look func(pid int), run func() error) error {
@@ -175,7 +178,7 @@ func (t *try) heldAs(name string, look func(pid int) bool, run func() error) err
 	done := make(chan error, 1)
 	go func() { done <- run() }()
 	looked := false
-	for {
+	for pause := firstPause; ; pause = min(pause*3/2, lastPause) {
 		select {
 		case err := <-done:
 			r.Close()
@@ -183,7 +186,7 @@ func (t *try) heldAs(name string, look func(pid int) bool, run func() error) err
 				w.Close()
 			}
 			return err
-		case <-time.After(8 * time.Millisecond):
+		case <-time.After(pause):
 		}
 		if looked {
 			continue
@@ -224,11 +227,11 @@ func (t *try) gather(enough int, name string, run func() error) (most int, err e
 func (t *try) while(look func(), run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
-	for {
+	for pause := firstPause; ; pause = min(pause*3/2, lastPause) {
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(8 * time.Millisecond):
+		case <-time.After(pause):
 			look()
 		}
 	}

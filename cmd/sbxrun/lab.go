@@ -79,6 +79,9 @@ func writeReport(c *cli.Context, report *lab.Report) error {
 	case c.Bool("json"):
 		return printJSON(os.Stdout, report)
 	case c.Bool("markdown"):
+		if report.Differ > 0 { // the table does not say why
+			fmt.Fprint(os.Stderr, report.Text())
+		}
 		_, err := io.WriteString(os.Stdout, report.Markdown())
 		return err
 	case c.Bool("junit"):
