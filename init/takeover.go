@@ -18,6 +18,9 @@ func init() {
 	if len(os.Args) != 1 || os.Args[0] != Name {
 		return
 	}
+	if Elevated() != "" {
+		unix.Exit(125) // the command says why; here anybody may listen on the channel
+	}
 	unix.Umask(0o022) // the caller's may be anything; the program's comes with its user
 	f := &Failure{Step: "init", Op: "read the plan"}
 	b, err := receivePlan()

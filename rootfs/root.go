@@ -7,8 +7,11 @@
 package rootfs
 
 import (
+	"errors"
 	"io/fs"
+	"os"
 	"path"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -214,15 +217,40 @@ func (r *Root) Workdir(p string, there bool) (int, error) {
 		return -1, wrap("mkdir", path.Dir(p), err)
 	}
 	defer unix.Close(parent)
-	if err := unix.Mkdirat(parent, path.Base(p), 0o700); err != nil {
-		return -1, wrap("mkdir", p, err)
-	}
-	fd, err := openBeneath(parent, path.Base(p), unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := makeWorkdir(parent, path.Base(p))
+	return fd, wrap("make", p, err)
+}
+
+// MakeWorkdir does the same on the host: the directory name in parent, for owner.
+func MakeWorkdir(parent *os.File, name string, owner Owner) (*os.File, error) {
+	defer runtime.KeepAlive(parent)
+	fd, err := makeWorkdir(int(parent.Fd()), name)
 	if err != nil {
-		return -1, wrap("open", p, err)
+		return nil, wrap("make", name, err)
+	}
+	dir := os.NewFile(uintptr(fd), name)
+	if os.Geteuid() == 0 {
+		if err = unix.Fchownat(fd, "tmp", int(owner.UID), int(owner.GID), unix.AT_SYMLINK_NOFOLLOW); err == nil {
+			err = unix.Fchown(fd, int(owner.UID), int(owner.GID))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(wrap("chown", name, err), dir.Close(), RemoveAll(parent, name))
+	}
+	return dir, nil
+}
+
+func makeWorkdir(parent int, name string) (int, error) {
+	if err := unix.Mkdirat(parent, name, 0o700); err != nil {
+		return -1, err
+	}
+	fd, err := openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, err
 	}
 	if err := unix.Mkdirat(fd, "tmp", 0o700); err != nil {
-		return -1, wrap("mkdir", p+"/tmp", err)
+		unix.Close(fd)
+		return -1, err
 	}
 	return fd, nil
 }

@@ -283,14 +283,26 @@ func (c *Container) startAddress() string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", c.lock.Fd(), startSock)
 }
 
-// listen makes the socket on which init waits for start.
-func (c *Container) listen() (*os.File, error) {
+// startSocket makes the socket on which somebody waits for start.
+func (c *Container) startSocket() (*net.UnixListener, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.startAddress(), Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("make the start socket: %w", err)
 	}
-	defer l.Close()
 	l.SetUnlinkOnClose(false)
+	if err := os.Chmod(c.startAddress(), 0o600); err != nil { // the umask had its say
+		return nil, errors.Join(fmt.Errorf("make the start socket: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// listen is startSocket for an init.
+func (c *Container) listen() (*os.File, error) {
+	l, err := c.startSocket()
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
 	f, err := l.File()
 	if err != nil {
 		return nil, fmt.Errorf("make the start socket: %w", err)

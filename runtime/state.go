@@ -55,13 +55,8 @@ func OpenStore(root string, warn func(error)) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the state directory: %w", err)
 	}
-	st, err := os.Lstat(root)
-	if err == nil && os.Geteuid() != 0 && st.Sys() != nil {
-		// Somebody else's directory in a shared place must not be trusted.
-		var raw unix.Stat_t
-		if unix.Lstat(root, &raw) == nil && raw.Uid != uint32(os.Geteuid()) {
-			return nil, fmt.Errorf("the state directory %s belongs to user %d", root, raw.Uid)
-		}
+	if err := ownDirectory(root); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the state directory: %w", err)
 	}
 	return &Store{root: root, warn: warn}, nil
 }
@@ -103,6 +98,9 @@ const (
 func (s *Store) reserve(id string) (*Container, error) {
 	if err := os.MkdirAll(s.root, 0o700); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
+	}
+	if err := ownDirectory(s.root); err != nil { // somebody may have been quicker
+		return nil, fmt.Errorf("the state directory: %w", err)
 	}
 	c := &Container{store: s, dir: filepath.Join(s.root, id)}
 	if err := os.Mkdir(c.dir, 0o700); err != nil {

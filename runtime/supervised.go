@@ -98,7 +98,11 @@ func BecomeSupervisor() {
 	}
 	signal.Ignore(unix.SIGPIPE, unix.SIGHUP, unix.SIGINT) // readers of the output, and terminals, come and go
 	channel := os.NewFile(sbxinit.ChannelFD, "channel")
-	if err := supervise(channel); err != nil {
+	err := Unprivileged() // main asked already; a caller of this package may not have
+	if err == nil {
+		err = supervise(channel)
+	}
+	if err != nil {
 		// After the answer nobody listens; the Result has it.
 		_ = json.NewEncoder(channel).Encode(err.Error())
 		os.Exit(1)
@@ -176,11 +180,10 @@ func (c *Container) buildSupervised(r *run, o order) (start *net.UnixListener, e
 	for i, to := range []*os.File{os.Stdout, os.Stderr} {
 		r.taps[i].live = newRelay(to)
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.startAddress(), Net: "unix"})
+	l, err := c.startSocket()
 	if err != nil {
-		return nil, fmt.Errorf("make the start socket: %w", err)
+		return nil, err
 	}
-	l.SetUnlinkOnClose(false)
 	if st, ok := readStat(r.child.proc.Pid); ok {
 		c.record.Pid, c.record.StartTime, c.record.Status = r.child.proc.Pid, st.start, specs.StateCreated
 	} else {

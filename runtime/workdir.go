@@ -88,32 +88,31 @@ func makeWorkdir(id string, owner rootfs.Owner) (*workdir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the working directory: %w", err)
 	}
-	path, err := os.MkdirTemp(base, dirPrefix+id+"-")
-	if err != nil {
+	secret := make([]byte, 8)
+	if _, err := rand.Read(secret); err != nil {
 		return nil, fmt.Errorf("make the working directory: %w", err)
 	}
-	w := &workdir{path: path}
-	if err = os.Mkdir(filepath.Join(path, "tmp"), 0o700); err == nil {
-		w.dir, err = os.Open(path)
-	}
-	if err == nil {
-		w.parent, err = os.Open(filepath.Dir(path))
-	}
-	if err == nil && os.Geteuid() == 0 {
-		if err = os.Chown(filepath.Join(path, "tmp"), int(owner.UID), int(owner.GID)); err == nil {
-			err = w.dir.Chown(int(owner.UID), int(owner.GID))
+	name := dirPrefix + id + "-" + hex.EncodeToString(secret)
+	w := &workdir{path: filepath.Join(base, name)}
+	if w.parent, err = os.Open(base); err == nil {
+		if w.dir, err = rootfs.MakeWorkdir(w.parent, name, owner); err != nil {
+			w.parent.Close()
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make the working directory: %w", err), os.RemoveAll(path))
+		return nil, fmt.Errorf("make the working directory: %w", err)
 	}
 	return w, nil
 }
 
-// tempDir is where the directory is made: TMPDIR, unless the run has another id
-// than the caller and could not get there. Then it is /tmp.
+// tempDir is where the directory is made: TMPDIR, unless this is root, and the run has
+// another id and could not get there, or others could exchange what root makes there.
+// Then it is /tmp.
 func tempDir(owner rootfs.Owner) string {
 	dir := os.TempDir()
+	if realRoot() && !trustedPath(dir) {
+		return "/tmp"
+	}
 	if int(owner.UID) == os.Geteuid() {
 		return dir
 	}

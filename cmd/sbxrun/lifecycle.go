@@ -51,6 +51,7 @@ var createCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
+		warnShared(filepath.Join(dir, "config.json"))
 		sp, err := runtime.LoadBundle(dir)
 		if err != nil {
 			return err

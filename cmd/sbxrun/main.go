@@ -33,6 +33,10 @@ type exitStatus int
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func main() {
+	if err := runtime.Unprivileged(); err != nil {
+		report(os.Stderr, "error", err)
+		os.Exit(exitRefused)
+	}
 	lab.Become()
 	runtime.BecomeSupervisor()
 	app := &cli.App{

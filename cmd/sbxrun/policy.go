@@ -5,9 +5,11 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sbxrun/sbxrun/runtime"
 	"github.com/sbxrun/sbxrun/spec"
 )
 
@@ -90,7 +92,10 @@ func basePolicy(c *cli.Context) (*spec.File, error) {
 		return nil, fmt.Errorf("--level and --policy contradict each other: name the level in the policy file")
 	}
 	if c.IsSet("policy") {
-		return spec.LoadPolicy(c.String("policy"), readFile)
+		return spec.LoadPolicy(c.String("policy"), func(name string) ([]byte, error) {
+			warnShared(name)
+			return readFile(name)
+		})
 	}
 	name := "L5"
 	if c.IsSet("level") {
@@ -101,4 +106,12 @@ func basePolicy(c *cli.Context) (*spec.File, error) {
 		return nil, fmt.Errorf("--level: %w", err)
 	}
 	return &spec.File{Policy: spec.Preset(level), Origin: map[string]string{}}, nil
+}
+
+// warnShared names a file that root is about to obey and that others can change.
+func warnShared(name string) {
+	// What cannot be looked at cannot be read either: that is told then.
+	if how, err := runtime.Shared(name); err == nil && how != "" {
+		report(os.Stderr, "warning", fmt.Errorf("warning: %s, who can change what root runs under %s", how, name))
+	}
 }

@@ -32,6 +32,7 @@ var runCommand = &cli.Command{
 		if err != nil {
 			return &failure{err, 1}
 		}
+		warnShared(filepath.Join(dir, "config.json"))
 		sp, err := runtime.LoadBundle(dir)
 		if err != nil {
 			return &failure{err, 1}
