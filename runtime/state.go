@@ -24,6 +24,7 @@ import (
 var (
 	ErrNotExist = errors.New("does not exist")
 	ErrExist    = errors.New("container with given ID already exists")
+	ErrDamaged  = errors.New("the container's state is damaged")
 )
 
 // Store is the directory of all containers of a user.
@@ -162,7 +163,7 @@ func (c *Container) read() error {
 		return fmt.Errorf("read the container's state: %w", err)
 	}
 	if err := json.Unmarshal(data, &c.record); err != nil {
-		return fmt.Errorf("%s is damaged, delete --force removes the container: %w", filepath.Join(c.dir, stateFile), err)
+		return fmt.Errorf("%w, delete --force removes it: %s: %w", ErrDamaged, filepath.Join(c.dir, stateFile), err)
 	}
 	return nil
 }
@@ -224,6 +225,19 @@ func (c *Container) Close() error {
 	lock := c.lock
 	c.lock = nil
 	return lock.Close()
+}
+
+// Discard removes what is left of a container whose state cannot be read any more. What
+// it may have had beside its directory nobody knows.
+func (s *Store) Discard(id string) error {
+	c, err := s.find(id)
+	if err == nil {
+		err = c.acquire()
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.forget(), c.Close())
 }
 
 // forget removes the container's directory.

@@ -172,11 +172,24 @@ var deleteCommand = &cli.Command{
 			return err
 		}
 		err := with(c, func(ct *runtime.Container) error { return ct.Delete(c.Bool("force")) })
-		if c.Bool("force") && errors.Is(err, runtime.ErrNotExist) {
+		switch force := c.Bool("force"); {
+		case force && errors.Is(err, runtime.ErrNotExist):
 			return nil
+		case force && errors.Is(err, runtime.ErrDamaged):
+			return discard(c, err)
 		}
 		return err
 	},
+}
+
+// discard removes a container that only has a damaged state, and says so.
+func discard(c *cli.Context, damage error) error {
+	store, err := openStore(c)
+	if err != nil {
+		return err
+	}
+	report(os.Stderr, "warning", fmt.Errorf("warning: processes and control groups, if there are any, are not looked for: %w", damage))
+	return store.Discard(c.Args().First())
 }
 
 var listCommand = &cli.Command{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/sbxrun/sbxrun/lab"
 	"github.com/sbxrun/sbxrun/runtime"
@@ -35,6 +36,12 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 func main() {
 	if err := runtime.Unprivileged(); err != nil {
 		report(os.Stderr, "error", err)
+		os.Exit(exitRefused)
+	}
+	// What the caller left open is for no process that is made here: an init that waits
+	// in its container would hold it where others can reach it (CVE-2024-21626).
+	if err := unix.CloseRange(3, ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		report(os.Stderr, "error", fmt.Errorf("close_range: %w", err))
 		os.Exit(exitRefused)
 	}
 	lab.Become()
