@@ -3,6 +3,7 @@ module github.com/sbxrun/sbxrun
 go 1.26.0
 
 require (
+	github.com/cilium/ebpf v0.16.0
 	github.com/containerd/cgroups/v3 v3.1.3
 	github.com/docker/go-units v0.5.0
 	github.com/moby/sys/userns v0.1.0
@@ -14,7 +15,6 @@ require (
 )
 
 require (
-	github.com/cilium/ebpf v0.16.0 // indirect
 	github.com/containerd/log v0.1.0 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
 	github.com/cpuguy83/go-md2man/v2 v2.0.7 // indirect

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/containerd/cgroups/v3/cgroup2"
-	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -25,12 +24,21 @@ func (g *Group) apply(h *host, res *specs.LinuxResources, fresh bool) error {
 		if err != nil {
 			return err
 		}
+		rules, err := rulesV2(res, h.onV1)
+		if err != nil {
+			return err
+		}
 		leaf, err := cgroup2.Load(g.state.Unified, cgroup2.WithMountpoint(g.state.Mount))
 		if err != nil {
 			return fmt.Errorf("group %s: %w", g.state.Unified, err)
 		}
-		if err := update(leaf, lib); err != nil {
+		if err := leaf.Update(lib); err != nil {
 			return fmt.Errorf("set the limits of group %s: %w", g.state.Unified, err)
+		}
+		if len(rules) > 0 {
+			if err := g.filterDevices(rules); err != nil {
+				return err
+			}
 		}
 		if err := g.write(own); err != nil {
 			return err
@@ -66,18 +74,6 @@ func quotaV1(h *host, c *specs.LinuxCPU) (own []setting) {
 		own = append(own, setting{"cpu", "cpu.cfs_quota_us", strconv.FormatInt(*c.Quota, 10)})
 	}
 	return own
-}
-
-// update lets the library write its part. An ordinary user may not load the BPF
-// program of device rules; such a user's container has no more devices than the
-// user, so the rules are left out there, as by other runtimes.
-func update(leaf *cgroup2.Manager, lib *cgroup2.Resources) error {
-	err := leaf.Update(lib)
-	if errors.Is(err, fs.ErrPermission) && len(lib.Devices) > 0 && (os.Geteuid() != 0 || userns.RunningInUserNS()) {
-		lib.Devices = nil
-		return leaf.Update(lib)
-	}
-	return err
 }
 
 // swapV1 is the limit of memory and swap together. An unlimited memory needs an

@@ -74,7 +74,7 @@ type dir struct {
 // config (linux.cgroupsPath) the group is made there, an empty one is adopted,
 // and it takes part in every controller, as tools that read metrics expect.
 //
-// An id or path that exists gives fs.ErrExist, a controller that cannot be had
+// An id or path that is in use gives fs.ErrExist, a controller that cannot be had
 // *Missing. After an error nothing is left.
 func Create(path, id string, res *specs.LinuxResources) (_ *Group, err error) {
 	if err := checkID(id); err != nil {
@@ -383,11 +383,11 @@ func (g *Group) has(h *host, controller string) bool {
 		return g.state.V1[v1Name(controller)] != ""
 	}
 	d := g.unified()
-	return d != nil && slices.Contains(words(filepath.Join(d.path, "cgroup.controllers")), controller)
+	return d != nil && (controller == "devices" || slices.Contains(words(filepath.Join(d.path, "cgroup.controllers")), controller))
 }
 
 // Update applies changed resources to a group with processes. What res leaves out
-// stays; device rules cannot be changed. A controller that the group was made
+// stays; device rules are replaced on v2, on v1 they cannot be changed. A controller that the group was made
 // without gives *Missing.
 func (g *Group) Update(res *specs.LinuxResources) error {
 	res = meant(res)
@@ -395,8 +395,8 @@ func (g *Group) Update(res *specs.LinuxResources) error {
 	if err != nil {
 		return err
 	}
-	if len(res.Devices) > 0 {
-		return unsupported("devices", "the device rules of a living group cannot be changed")
+	if len(res.Devices) > 0 && h.onV1("devices") { // denying all and then allowing is seen half done
+		return unsupported("devices", "the device rules of a living group cannot be changed on cgroup v1")
 	}
 	for _, c := range demands(res) {
 		if !g.has(h, c) { // the library would skip it silently

@@ -38,6 +38,7 @@ const (
 	remedyDelegate = "start it below a delegated group, e.g. systemd-run --user --scope -p Delegate=yes sbxrun …" + remedyOff
 	remedyWrite    = "mount the control groups writable" + remedyOff
 	remedySwap     = "turn swap off, or boot with swapaccount=1" + remedyOff
+	remedyBPF      = "the kernel must have CONFIG_CGROUP_BPF and let this process load programs (CAP_BPF, CAP_NET_ADMIN), or leave the device rules out"
 	remedyField    = "leave it out of linux.resources"
 )
 

@@ -147,12 +147,6 @@ func forV2(res specs.LinuxResources, onV1 func(string) bool, oomGroup bool) (*cg
 		own = append(own, setting{controller, file, res.Unified[file]})
 	}
 	out := cgroup2.ToResources(&lib)
-	if len(res.Devices) > 0 && !onV1("devices") {
-		var err error
-		if out.Devices, err = filterable(res.Devices); err != nil {
-			return nil, nil, err
-		}
-	}
 	if oomGroup && out.Memory != nil && out.Memory.Max != nil {
 		if _, asked := res.Unified["memory.oom.group"]; !asked {
 			out.Memory.OOMGroup = &oomGroup

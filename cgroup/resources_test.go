@@ -46,7 +46,6 @@ func TestResourcesMeanTheirV2Files(t *testing.T) {
 		{"no OOM killer", specs.LinuxResources{Memory: &specs.LinuxMemory{DisableOOMKiller: ptr(true)}}, "error memory.disableOOMKiller"},
 		{"swappiness", specs.LinuxResources{Memory: &specs.LinuxMemory{Swappiness: ptr(uint64(1))}}, "error memory.swappiness"},
 		{"leaf weight", specs.LinuxResources{BlockIO: &specs.LinuxBlockIO{LeafWeight: ptr(uint16(10))}}, "error blockIO.leafWeight"},
-		{"a device to read only", specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Type: "c", Access: "r"}}}, "error devices"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, own, err := forV2(c.res, never, true)
