@@ -102,11 +102,13 @@ func (g *Group) Add(pid int) error {
 
 // Adopt moves a process into every group of g. It is for one that joins later; the
 // run's own processes are born in their groups.
-func (g *Group) Adopt(pid int) error { return g.AdoptBelow(pid, nil) }
+func (g *Group) Adopt(pid int) error { return g.AdoptBelow(pid, 0, nil) }
 
 // AdoptBelow moves a process into groups below those of g, by controller: "" is the
-// unified hierarchy and what is not named otherwise. The groups must be there.
-func (g *Group) AdoptBelow(pid int, below map[string]string) error {
+// unified hierarchy and what is not named otherwise. The groups must be there. Where
+// none is named and the unified leaf takes no process, since the container has given
+// its groups controllers and moved beside them, it is put where init stands now.
+func (g *Group) AdoptBelow(pid, init int, below map[string]string) error {
 	for controller, sub := range below {
 		if controller != "" && !g.knows(controller) {
 			return fmt.Errorf("unknown controller %s", controller)
@@ -121,11 +123,40 @@ func (g *Group) AdoptBelow(pid int, below map[string]string) error {
 			sub = below[""]
 		}
 		name := filepath.Join(d.path, filepath.Clean("/"+sub), "cgroup.procs")
-		if err := writeFile(name, strconv.Itoa(pid)); err != nil {
+		err := writeFile(name, strconv.Itoa(pid))
+		if d.controller == "" && errors.Is(err, unix.EBUSY) && !ok && init > 0 {
+			err = d.adoptBeside(pid, init)
+		}
+		if err != nil {
 			return fmt.Errorf("error adding pid %d to the group: %w", pid, err)
 		}
 	}
 	return nil
+}
+
+// adoptBeside moves a process to where init stands, which must be below d: init is
+// the container's, and may have been moved elsewhere or have ended.
+func (d *dir) adoptBeside(pid, init int) error {
+	h, err := machine()
+	if err != nil {
+		return err
+	}
+	at, err := h.stands(fmt.Sprintf("/proc/%d/cgroup", init))
+	if err != nil {
+		return err
+	}
+	sub, err := filepath.Rel(d.path, filepath.Join(h.unified.mount, at.unified))
+	if err != nil || !filepath.IsLocal(sub) {
+		return fmt.Errorf("the container's first process is not below %s: %w", d.path, unix.EBUSY)
+	}
+	// By descriptors: the names below are the container's.
+	how := unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV}
+	fd, err := unix.Openat2(int(d.file.Fd()), filepath.Join(sub, "cgroup.procs"), &how)
+	if err != nil {
+		return fmt.Errorf("open the group of the container's first process: %w", err)
+	}
+	_, err = unix.Write(fd, []byte(strconv.Itoa(pid)))
+	return errors.Join(err, unix.Close(fd))
 }
 
 // knows says whether the controller acts on g, on whichever side.

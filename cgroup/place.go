@@ -63,8 +63,10 @@ func groupPath(parent, path, id string) string {
 	return filepath.Join(parent, path)
 }
 
-// makeLeaf makes a directory and its parents. A leaf that exists is an error,
-// unless adopt says that an empty one will do; it reports whether it made one.
+// makeLeaf makes a directory and its parents; it reports whether it made one. A leaf
+// that exists is an error, unless it is empty. Then it is adopted if adopt says so,
+// else made anew: its limits and counters are of a run that is over. The kernel
+// removes none with a process or a group below.
 // The last run of the shared parent removes it, so the parent may vanish under
 // us: that is tried again.
 func makeLeaf(dir string, adopt bool) (bool, error) {
@@ -79,7 +81,9 @@ func makeLeaf(dir string, adopt bool) (bool, error) {
 				if adopt && len(words(filepath.Join(dir, "cgroup.procs"))) == 0 {
 					return false, nil
 				}
-				return false, fmt.Errorf("it is in use: %w", err)
+				if left := unix.Rmdir(dir); adopt || left != nil && !gone(left) {
+					return false, fmt.Errorf("it is in use: %w", err)
+				}
 			}
 		}
 		vanished := errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrExist)

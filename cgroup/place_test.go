@@ -5,9 +5,12 @@ package cgroup
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -257,4 +260,72 @@ func FuzzMounts(f *testing.F) {
 			t.Errorf("%q is not below the mount", h.unified.below(text))
 		}
 	})
+}
+
+func TestAnEmptyLeftoverIsMadeAnewAndOneInUseRefused(t *testing.T) {
+	needRoot(t)
+	id := name()
+	old, err := Create("", id, memory(8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := old.String()
+	if err := old.Close(); err != nil { // its maker was killed
+		t.Fatal(err)
+	}
+	g, err := Create("", id, memory(64))
+	if err != nil {
+		t.Fatalf("%s is in the way: %v", dirs, err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(g.Kill(), g.Delete()); err != nil {
+			t.Error(err)
+		}
+	})
+	run(t, g, "wait")
+	if _, err := Create("", id, memory(64)); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a group with a process was taken over: %v", err)
+	}
+	if pids, err := g.Procs(); len(pids) == 0 || err != nil {
+		t.Errorf("the refused one took the process away: %v, %v", pids, err)
+	}
+}
+
+func TestAProcessJoinsBesideAnInitThatMovedDown(t *testing.T) {
+	needRoot(t)
+	if !pureV2(t) {
+		t.Skip("about controllers of cgroup v2, this host has them on v1")
+	}
+	g, err := Create("", name(), memory(64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(g.Kill(), g.Delete()); err != nil {
+			t.Error(err)
+		}
+	})
+	init, second := run(t, g, "wait"), exec.Command("sleep", "100")
+	if err := second.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = second.Process.Kill(); _ = second.Wait() })
+	dir, _ := g.Dir("")
+	below := filepath.Join(dir, "init")
+	if err := errors.Join(os.Mkdir(below, 0o755), writeFile(filepath.Join(below, "cgroup.procs"), strconv.Itoa(init.cmd.Process.Pid)),
+		writeFile(filepath.Join(dir, "cgroup.subtree_control"), "+memory")); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.AdoptBelow(second.Process.Pid, init.cmd.Process.Pid, map[string]string{"": "/"}); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("a group that was asked for was left: %v", err)
+	}
+	if err := g.AdoptBelow(second.Process.Pid, os.Getpid(), nil); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("a process went outside: %v", err)
+	}
+	if err := g.AdoptBelow(second.Process.Pid, init.cmd.Process.Pid, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := words(filepath.Join(below, "cgroup.procs")); !slices.Contains(got, strconv.Itoa(second.Process.Pid)) {
+		t.Errorf("%v are beside init", got)
+	}
 }

@@ -181,7 +181,7 @@ func (c *Container) settleExec(ch *child, plan *blueprint, opt ExecOptions) erro
 	}
 	if g := c.group(); g != nil {
 		defer g.Close()
-		if err := g.AdoptBelow(ch.proc.Pid, opt.Groups); err != nil {
+		if err := g.AdoptBelow(ch.proc.Pid, c.record.Pid, opt.Groups); err != nil {
 			return err
 		}
 	}
