@@ -35,7 +35,7 @@ const (
 	OpRootReadonly    // the container's root becomes read-only
 	OpHooks           // the runtime calls the hooks of its own namespaces
 	OpHook            // nums: argc, timeout in ms; strs: state, path, arguments, environment
-	OpPivot           // pivot_root into the container's root
+	OpPivot           // nums: 1 to move the root to / instead; pivot_root into the container's root
 	OpChroot          // in place of OpPivot, where the mount namespace is the caller's
 	OpHostname        // strs: name
 	OpDomainname      // strs: name
@@ -92,7 +92,7 @@ var table = [opCount]row{
 	OpRootReadonly: {"read-only root", "filesystem", 0, 0, (*state).readonlyRoot},
 	OpHooks:        {"runtime hooks", "", 0, 0, (*state).awaitHooks},
 	OpHook:         {"hook", "", 2, 2, (*state).hook},
-	OpPivot:        {"pivot_root", "filesystem", 0, 0, (*state).pivot},
+	OpPivot:        {"pivot_root", "filesystem", 1, 0, (*state).pivot},
 	OpChroot:       {"chroot", "filesystem", 0, 0, (*state).chroot},
 	OpHostname:     {"hostname", "processes", 0, 1, (*state).hostname},
 	OpDomainname:   {"domainname", "processes", 0, 1, (*state).domainname},
@@ -121,6 +121,18 @@ var table = [opCount]row{
 	OpSeccomp:      {"seccomp", "syscalls", 1, 1, (*state).seccomp},
 	OpExec:         {"exec", "", 2, 1, (*state).exec},
 	OpReap:         {"exec under the reaper", "", 1, 1, (*state).reap},
+}
+
+// String is the step as an auditor reads it, without values that may be secret.
+func (s Step) String() string {
+	name := table[s.Op].name
+	switch {
+	case s.Op == OpMount || s.Op == OpSymlink || s.Op == OpLookup:
+		return name + " " + s.Strs[1]
+	case len(s.Strs) > 0 && s.Op != OpSeccomp:
+		return name + " " + s.Strs[0]
+	}
+	return name
 }
 
 // state is what the steps share.
@@ -213,9 +225,12 @@ func (s *state) openRoot(st Step) (err error) {
 func (s *state) readonlyRoot(Step) error { return s.root.Readonly() }
 
 // pivot leaves the host's tree; there is no root to speak of afterwards.
-func (s *state) pivot(Step) error {
+func (s *state) pivot(st Step) error {
 	root := s.root
 	s.root = nil
+	if st.Nums[0] == 1 {
+		return root.Move()
+	}
 	return root.Pivot()
 }
 

@@ -89,4 +89,16 @@ func followSize(from, to int) {
 	}()
 }
 
-var errNoConsoleSocket = errors.New("process.terminal: without --console-socket nobody could use the terminal")
+// checkConsole says whether a console socket and the process suit each other.
+func checkConsole(p *specs.Process, socket string, detached bool) error {
+	terminal := p != nil && p.Terminal
+	switch {
+	case terminal && detached && socket == "":
+		return errors.New("process.terminal: without --console-socket nobody could use the terminal")
+	case socket != "" && !detached:
+		return errors.New("--console-socket: in the foreground the terminal is the caller's")
+	case socket != "" && !terminal:
+		return errors.New("--console-socket: the process has no terminal, see process.terminal")
+	}
+	return nil
+}

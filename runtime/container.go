@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type CreateOptions struct {
 	PidFile       string     // gets the pid of the container's first process
 	ConsoleSocket string     // gets the terminal's master when the config wants one
 	OldKeyring    bool       // stay in the caller's session keyring
+	NoPivot       bool       // move the root to / where the host's own is a ramdisk, which pivot_root refuses
 	Keep          []*os.File // become the program's descriptors 3, 4, …
 }
 
@@ -41,8 +43,8 @@ type RunOptions struct {
 // Create makes a container: everything is in place, its first process waits for
 // Start. After an error nothing is left. The caller closes the container.
 func (s *Store) Create(sp *specs.Spec, opt CreateOptions) (*Container, error) {
-	if sp.Process != nil && sp.Process.Terminal && opt.ConsoleSocket == "" {
-		return nil, errNoConsoleSocket
+	if err := checkConsole(sp.Process, opt.ConsoleSocket, true); err != nil {
+		return nil, err
 	}
 	if opt.ID == "" {
 		return nil, fmt.Errorf("%w: it is empty", ErrID)
@@ -65,8 +67,8 @@ func (s *Store) Create(sp *specs.Spec, opt CreateOptions) (*Container, error) {
 // again. It returns the program's exit code, 128 + signal when a signal ended it.
 // Signals that sbxrun gets meanwhile go on to the program.
 func (s *Store) Run(sp *specs.Spec, opt RunOptions) (code int, err error) {
-	if sp.Process != nil && sp.Process.Terminal && opt.Detach && opt.ConsoleSocket == "" {
-		return 0, errNoConsoleSocket
+	if err := checkConsole(sp.Process, opt.ConsoleSocket, opt.Detach); err != nil {
+		return 0, err
 	}
 	if opt.ID, err = checkID(opt.ID); err != nil {
 		return 0, err
@@ -105,10 +107,11 @@ func (s *Store) Run(sp *specs.Spec, opt RunOptions) (code int, err error) {
 // launch makes the container's directory, group and init, which has leave to pass
 // its barrier and, if it waits, to wait for Start.
 func (s *Store) launch(sp *specs.Spec, opt CreateOptions, waits bool) (*Container, *child, error) {
-	plan := &blueprint{spec: sp, waits: waits, keyring: !opt.OldKeyring, kept: len(opt.Keep)}
+	plan := &blueprint{spec: sp, waits: waits, keyring: !opt.OldKeyring, noPivot: opt.NoPivot, kept: len(opt.Keep)}
 	if err := plan.draw(opt.Bundle); err != nil {
 		return nil, nil, err
 	}
+	s.tell(plan)
 	if err := checkRlimits(sp.Process); err != nil {
 		return nil, nil, err
 	}
@@ -121,6 +124,16 @@ func (s *Store) launch(sp *specs.Spec, opt CreateOptions, waits bool) (*Containe
 		return nil, nil, errors.Join(err, c.forget(), c.Close())
 	}
 	return c, ch, nil
+}
+
+// tell says what a plan leaves out, and what it does.
+func (s *Store) tell(b *blueprint) {
+	if len(b.unknownCaps) > 0 {
+		s.warn(fmt.Errorf("process.capabilities: unknown ones are left out: %s", strings.Join(b.unknownCaps, ", ")))
+	}
+	for _, step := range b.plan {
+		s.trace("plan: %s", step)
+	}
 }
 
 // checkRlimits refuses early what init could only refuse once the container is started:
@@ -204,6 +217,7 @@ func (c *Container) settle(ch *child, plan *blueprint, group *cgroup.Group, opt 
 		return errInitDied
 	}
 	c.record.Pid, c.record.StartTime = ch.proc.Pid, st.start
+	c.store.trace("init is process %d", ch.proc.Pid)
 	if err := plan.tellHooks(c.hookState("")); err != nil {
 		return err
 	}
@@ -234,6 +248,7 @@ func (c *Container) settle(ch *child, plan *blueprint, group *cgroup.Group, opt 
 			return fmt.Errorf("write the pid file: %w", err)
 		}
 	}
+	c.store.trace("init stands at its barrier, everything is in place")
 	return ch.goOn()
 }
 
@@ -318,8 +333,10 @@ func (c *Container) Start() error {
 	case specs.StateCreated:
 	case specs.StateStopped:
 		return errors.New("cannot start a container that has stopped")
+	case specs.StateRunning:
+		return errors.New("cannot start an already running container")
 	default:
-		return fmt.Errorf("cannot start an already running container (it is %s)", status)
+		return fmt.Errorf("cannot start a container in the %s state", status)
 	}
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.startAddress(), Net: "unix"})
 	if err != nil {
@@ -342,6 +359,7 @@ func (c *Container) Start() error {
 // running writes down that the program runs, and lets hooks know.
 func (c *Container) running() error {
 	c.record.Status = specs.StateRunning
+	c.store.trace("the program runs")
 	err := c.save()
 	warnHooks(c.record.Config, "poststart", c.hookState(specs.StateRunning), c.store.warn)
 	return err
@@ -379,6 +397,9 @@ func (c *Container) Kill(sig unix.Signal, all bool) error {
 
 func (c *Container) killAll(sig unix.Signal) error {
 	g := c.group()
+	if g == nil && c.Status() == specs.StateStopped {
+		return nil // as where there is a group, which is empty then
+	}
 	if g == nil {
 		return errNotRunning
 	}
@@ -471,14 +492,16 @@ func ownerOfFile(name string) string {
 }
 
 // Pause stops every process of the container where it is; Resume lets them go on.
-func (c *Container) Pause() error { return c.freeze((*cgroup.Group).Freeze, specs.StateRunning) }
+func (c *Container) Pause() error {
+	return c.freeze((*cgroup.Group).Freeze, specs.StateRunning, specs.StateCreated)
+}
 
 // Resume undoes Pause.
 func (c *Container) Resume() error { return c.freeze((*cgroup.Group).Thaw, Paused) }
 
-func (c *Container) freeze(turn func(*cgroup.Group) error, from specs.ContainerState) error {
-	if status := c.Status(); status != from {
-		return fmt.Errorf("container not %s: it is %s", from, status)
+func (c *Container) freeze(turn func(*cgroup.Group) error, from ...specs.ContainerState) error {
+	if status := c.Status(); !slices.Contains(from, status) {
+		return fmt.Errorf("container not %s: it is %s", from[0], status)
 	}
 	g := c.group()
 	if g == nil {
@@ -508,6 +531,12 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 		return errors.New("the container has no control group")
 	}
 	defer g.Close()
+	if m := res.Memory; m != nil && (m.Kernel != nil && *m.Kernel != 0 || m.KernelTCP != nil && *m.KernelTCP != 0) {
+		c.store.warn(errKernelMemory)
+		less, changed := *m, *res
+		less.Kernel, less.KernelTCP = nil, nil
+		changed.Memory, res = &less, &changed
+	}
 	// Engines send all that they know, the device rules that hold anyway included.
 	if now := c.record.Config.Linux.Resources; now != nil && reflect.DeepEqual(now.Devices, res.Devices) {
 		changed := *res
@@ -516,6 +545,9 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 	}
 	return g.Update(res)
 }
+
+// errKernelMemory is a warning: OCI lets runtimes do so.
+var errKernelMemory = errors.New("memory.kernel, memory.kernelTCP: limits of kernel memory have no effect")
 
 // ParseSignal reads a signal as people write it: TERM, SIGTERM, 15; 0 only asks
 // whether a signal could be sent.

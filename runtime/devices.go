@@ -53,6 +53,9 @@ func (b *blueprint) devices(root string) error {
 		if err != nil {
 			return fmt.Errorf("linux.devices[%d]: %w", i, err)
 		}
+		if path.Clean(d.Path) == "/dev/ptmx" {
+			continue // the link below is that of the container's own terminals
+		}
 		listed[path.Clean(d.Path)] = true
 		b.plan.Add(sbxinit.OpDevice, step, path.Clean(d.Path))
 	}

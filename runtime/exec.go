@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -45,13 +46,14 @@ func (c *Container) Exec(opt ExecOptions) (int, error) {
 	default:
 		return 0, fmt.Errorf("cannot exec in a %s container", status)
 	}
-	if opt.Process.Terminal && opt.Detach && opt.ConsoleSocket == "" {
-		return 0, errNoConsoleSocket
+	if err := checkConsole(opt.Process, opt.ConsoleSocket, opt.Detach); err != nil {
+		return 0, err
 	}
 	plan, err := c.execPlan(opt)
 	if err != nil {
 		return 0, err
 	}
+	c.store.tell(plan)
 	ch, err := c.join(plan, opt)
 	if err != nil {
 		return 0, err
@@ -81,6 +83,9 @@ func (c *Container) execPlan(opt ExecOptions) (*blueprint, error) {
 	sp.Process, sp.Hooks = opt.Process, nil
 	if len(sp.Process.Args) == 0 {
 		return nil, errors.New("process.args: missing")
+	}
+	if !path.IsAbs(sp.Process.Cwd) {
+		return nil, fmt.Errorf("process.cwd: %q is not an absolute path", sp.Process.Cwd)
 	}
 	b := &blueprint{spec: &sp, kept: len(opt.Keep)}
 	if opt.Process.Terminal {

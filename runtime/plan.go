@@ -5,6 +5,7 @@ package runtime
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -33,13 +34,15 @@ type blueprint struct {
 	home    *home        // the working directory is a session's
 	late    bool         // what follows the barrier is kept in rest, for OpMore
 	rest    sbxinit.Plan
-	kept    int // descriptors beyond 2 that the program gets
+	noPivot bool // the root moves to /, which takes no pivot_root
+	kept    int  // descriptors beyond 2 that the program gets
 	// groupMounts show the container its group; they need to know where that is.
 	groupMounts []groupMount
 	readonly    []string     // mounts that become read-only when all is in them
 	trees       []sourceTree // opened here and handed to init
 	seccomp     bool
-	cgroupNS    bool // made or joined
+	cgroupNS    bool     // made or joined
+	unknownCaps []string // names of capabilities that are left out
 }
 
 // cloneFlags maps kinds of namespaces to the kernel's flags. clone makes all but the
@@ -121,13 +124,22 @@ func (b *blueprint) filesystem(bundle string) error {
 	sp := b.spec
 	root := rootOf(sp, bundle)
 	own := b.has(unix.CLONE_NEWNS)
+	if b.noPivot && (!own || root == "/") {
+		return fmt.Errorf("--no-pivot: needs a mount namespace and a root of its own")
+	}
 	if !own && (b.policy != nil || root == "/") {
 		b.createHooks()
 		return b.withoutMountNamespace(root)
 	}
+	if err := checkRoot(root); err != nil {
+		return err
+	}
 	propagation, err := rootPropagation(sp.Linux.RootfsPropagation)
 	if err != nil {
 		return err
+	}
+	if b.noPivot && propagation&unix.MS_SHARED != 0 {
+		return fmt.Errorf("--no-pivot: linux.rootfsPropagation: %q would put the root over the host's / too", sp.Linux.RootfsPropagation)
 	}
 	b.root(root, propagation, own)
 	if err := b.mounts(bundle); err != nil {
@@ -142,9 +154,27 @@ func (b *blueprint) filesystem(bundle string) error {
 		b.plan.Add(sbxinit.OpChroot, nil)
 		return nil
 	}
-	b.plan.Add(sbxinit.OpPivot, nil)
+	move := uint64(0)
+	if b.noPivot {
+		move = 1
+	}
+	b.plan.Add(sbxinit.OpPivot, []uint64{move})
 	if sp.Linux.RootfsPropagation != "" {
 		b.plan.Add(sbxinit.OpPropagation, []uint64{propagation})
+	}
+	return nil
+}
+
+// checkRoot refuses early, and by the field's name, what no root can be made of.
+func checkRoot(root string) error {
+	st, err := os.Lstat(root)
+	switch {
+	case err != nil:
+		return fmt.Errorf("root.path: %w", err)
+	case st.Mode()&os.ModeSymlink != 0:
+		return fmt.Errorf("root.path: %s is a symbolic link: name the directory that it leads to", root)
+	case !st.IsDir():
+		return fmt.Errorf("root.path: %s is not a directory", root)
 	}
 	return nil
 }
@@ -367,6 +397,13 @@ var rlimits = map[string]int{
 // process covers everything from the barrier to execve.
 func (b *blueprint) process(string) error {
 	p := b.spec.Process
+	if b.policy == nil {
+		env, err := settled(p.Env)
+		if err != nil {
+			return err
+		}
+		p.Env = env
+	}
 	if planted("callers-cwd") && !b.inside {
 		p.Cwd = plantCwd
 	}
@@ -419,6 +456,26 @@ func (b *blueprint) process(string) error {
 	return nil
 }
 
+// settled gives an environment in which each variable stands once, with the value that
+// was given last: a program would else find the first.
+func settled(env []string) ([]string, error) {
+	var out []string
+	at := map[string]int{}
+	for i, e := range env {
+		name, _, ok := strings.Cut(e, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("process.env[%d]: %q is not NAME=VALUE", i, e)
+		}
+		if j, seen := at[name]; seen {
+			out[j] = e
+			continue
+		}
+		at[name] = len(out)
+		out = append(out, e)
+	}
+	return out, nil
+}
+
 // limits plans the rlimits.
 func (b *blueprint) limits() error {
 	for i, l := range b.spec.Process.Rlimits {
@@ -466,7 +523,7 @@ func (b *blueprint) identity() error {
 			{"bounding", c.Bounding, &bounding}, {"effective", c.Effective, &eff}, {"permitted", c.Permitted, &perm},
 			{"inheritable", c.Inheritable, &inh}, {"ambient", c.Ambient, &amb},
 		} {
-			mask, err := capMask("process.capabilities."+set.name, set.names)
+			mask, err := b.capMask("process.capabilities."+set.name, set.names)
 			if err != nil {
 				return err
 			}

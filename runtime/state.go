@@ -31,6 +31,14 @@ var (
 type Store struct {
 	root string
 	warn func(error)
+	// Trace, when it is set, gets what is done, step by step.
+	Trace func(format string, args ...any)
+}
+
+func (s *Store) trace(format string, args ...any) {
+	if s.Trace != nil {
+		s.Trace(format, args...)
+	}
 }
 
 // DefaultRoot is /run/sbxrun for root and below XDG_RUNTIME_DIR for others. A user who

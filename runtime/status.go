@@ -55,14 +55,14 @@ func (c *Container) Status() specs.ContainerState {
 	if c.record.Status == specs.StateCreating {
 		return specs.StateCreating
 	}
-	if c.waiting() {
-		return specs.StateCreated
-	}
 	if g := c.group(); g != nil {
 		defer g.Close()
 		if frozen, err := g.Frozen(); err == nil && frozen {
 			return Paused
 		}
+	}
+	if c.waiting() {
+		return specs.StateCreated
 	}
 	return specs.StateRunning
 }

@@ -55,6 +55,8 @@ func (s *Store) createSupervised(sp *specs.Spec, opt CreateOptions) (*Container,
 		return nil, errors.New("--preserve-fds: a program under a policy gets descriptors 0 to 2 only")
 	case opt.ConsoleSocket != "":
 		return nil, errors.New("--console-socket: a program under a policy has no terminal")
+	case opt.NoPivot:
+		return nil, errors.New("--no-pivot: not for a config with a policy")
 	}
 	ours, theirs, err := socketpair()
 	if err != nil {

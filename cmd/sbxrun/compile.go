@@ -106,6 +106,12 @@ var specCommand = &cli.Command{
 		&cli.BoolFlag{Name: "rootless", Usage: "for an ordinary user"},
 	},
 	Action: func(c *cli.Context) error {
+		if err := atMost(c, 0); err != nil {
+			return err
+		}
+		if _, err := os.ReadDir(c.String("bundle")); err != nil {
+			return fmt.Errorf("--bundle: %w", err)
+		}
 		return writeBundle(c.String("bundle"), starterSpec(c.Bool("rootless")))
 	},
 }

@@ -46,6 +46,9 @@ var eventsCommand = &cli.Command{
 var featuresCommand = &cli.Command{
 	Name: "features", Usage: "print what of the OCI runtime-spec is implemented, as JSON",
 	Action: func(c *cli.Context) error {
+		if err := atMost(c, 0); err != nil {
+			return err
+		}
 		text, err := json.MarshalIndent(runtime.Features(version), "", "  ")
 		if err != nil {
 			return err

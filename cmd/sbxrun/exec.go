@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -37,6 +38,10 @@ var execCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
+		groups, err := groupsOf(c.StringSlice("cgroup"))
+		if err != nil {
+			return err
+		}
 		code := 0
 		err = with(c, func(ct *runtime.Container) error {
 			p, err := processOf(c, ct)
@@ -45,7 +50,7 @@ var execCommand = &cli.Command{
 			}
 			opt := runtime.ExecOptions{
 				Process: p, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), Keep: keep,
-				Detach: c.Bool("detach"), IgnorePaused: c.Bool("ignore-paused"), Groups: groupsOf(c.StringSlice("cgroup")),
+				Detach: c.Bool("detach"), IgnorePaused: c.Bool("ignore-paused"), Groups: groups,
 			}
 			code, err = ct.Exec(opt)
 			return err
@@ -58,18 +63,23 @@ var execCommand = &cli.Command{
 }
 
 // groupsOf reads --cgroup.
-func groupsOf(flags []string) map[string]string {
+func groupsOf(flags []string) (map[string]string, error) {
 	groups := map[string]string{}
 	for _, f := range flags {
 		controllers, group, ok := strings.Cut(f, ":")
-		if !ok {
+		switch {
+		case strings.Contains(group, ":"):
+			return nil, fmt.Errorf("--cgroup: %q is not [CONTROLLER,…:]PATH", f)
+		case !ok && len(flags) > 1:
+			return nil, fmt.Errorf("--cgroup: %q names no controller, so there must be no other", f)
+		case !ok:
 			controllers, group = "", f
 		}
 		for _, c := range strings.Split(controllers, ",") {
 			groups[c] = group
 		}
 	}
-	return groups
+	return groups, nil
 }
 
 // processOf makes the process: from the file, or the container's own with changes.
@@ -89,7 +99,7 @@ func processOf(c *cli.Context, ct *runtime.Container) (*specs.Process, error) {
 		return nil, fmt.Errorf("nothing to execute: give a command or --process")
 	}
 	p := ct.NewProcess(c.Args().Tail())
-	if c.IsSet("cwd") {
+	if c.String("cwd") != "" {
 		p.Cwd = c.String("cwd")
 	}
 	p.Env = append(p.Env, c.StringSlice("env")...)
@@ -100,8 +110,13 @@ func processOf(c *cli.Context, ct *runtime.Container) (*specs.Process, error) {
 	if c.IsSet("apparmor") {
 		p.ApparmorProfile = c.String("apparmor")
 	}
-	p.NoNewPrivileges = p.NoNewPrivileges || c.Bool("no-new-privs")
+	if c.IsSet("no-new-privs") {
+		p.NoNewPrivileges = c.Bool("no-new-privs")
+	}
 	for _, g := range c.Int64Slice("additional-gids") {
+		if g < 0 || g > math.MaxUint32 {
+			return nil, fmt.Errorf("--additional-gids: %d is no group id", g)
+		}
 		p.User.AdditionalGids = append(p.User.AdditionalGids, uint32(g))
 	}
 	if caps := c.StringSlice("cap"); len(caps) > 0 {

@@ -37,12 +37,9 @@ func launchFlags() []cli.Flag {
 var createCommand = &cli.Command{
 	Name: "create", Usage: "create a container that waits for start", ArgsUsage: "ID",
 	Flags: append(launchFlags(), bundleFlag,
-		&cli.BoolFlag{Name: "no-pivot", Usage: "refused: there is pivot_root always"},
+		&cli.BoolFlag{Name: "no-pivot", Usage: "move the root to / instead of pivot_root, for a host that runs from a ramdisk"},
 		&cli.BoolFlag{Name: "no-new-keyring", Usage: "stay in the caller's session keyring"}),
 	Action: func(c *cli.Context) error {
-		if c.Bool("no-pivot") {
-			return fmt.Errorf("--no-pivot: not supported")
-		}
 		id, err := idOf(c)
 		if err != nil {
 			return err
@@ -73,12 +70,16 @@ var createCommand = &cli.Command{
 }
 
 func createOptions(c *cli.Context, id, dir string, keep []*os.File) runtime.CreateOptions {
-	return runtime.CreateOptions{ID: id, Bundle: dir, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), OldKeyring: c.Bool("no-new-keyring"), Keep: keep}
+	return runtime.CreateOptions{ID: id, Bundle: dir, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), OldKeyring: c.Bool("no-new-keyring"), NoPivot: c.Bool("no-pivot"), Keep: keep}
 }
 
 // openStore opens the directory of all containers.
 func openStore(c *cli.Context) (*runtime.Store, error) {
-	return runtime.OpenStore(c.String("root"), func(err error) { report(os.Stderr, "warning", err) })
+	store, err := runtime.OpenStore(c.String("root"), func(err error) { report("warning", err) })
+	if err == nil && log.debug {
+		store.Trace = debugf
+	}
+	return store, err
 }
 
 // keptFiles are the descriptors that --preserve-fds names.
@@ -100,6 +101,14 @@ func idOf(c *cli.Context) (string, error) {
 	return c.Args().First(), nil
 }
 
+// atMost refuses further arguments.
+func atMost(c *cli.Context, n int) error {
+	if c.NArg() > n {
+		return fmt.Errorf("%s: unexpected argument %q", c.Command.Name, c.Args().Get(n))
+	}
+	return nil
+}
+
 // with loads the container that the first argument names.
 func with(c *cli.Context, do func(*runtime.Container) error) error {
 	return reach(c, (*runtime.Store).Load, do)
@@ -116,7 +125,7 @@ func reach(c *cli.Context, by func(*runtime.Store, string) (*runtime.Container, 
 		return err
 	}
 	if c.NArg() == 0 {
-		return fmt.Errorf("\"sbxrun %s\" requires a minimum of 1 argument, the container's id", c.Command.Name)
+		return &failure{fmt.Errorf("\"sbxrun %s\" requires a minimum of 1 argument, the container's id", c.Command.Name), 1}
 	}
 	ct, err := by(store, c.Args().First())
 	if err != nil {
@@ -152,6 +161,9 @@ var killCommand = &cli.Command{
 	Name: "kill", Usage: "send a signal to a container", ArgsUsage: "ID [SIGNAL]",
 	Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "to all its processes"}},
 	Action: func(c *cli.Context) error {
+		if err := atMost(c, 2); err != nil {
+			return err
+		}
 		name := "TERM"
 		if c.NArg() > 1 {
 			name = c.Args().Get(1)
@@ -188,7 +200,7 @@ func discard(c *cli.Context, damage error) error {
 	if err != nil {
 		return err
 	}
-	report(os.Stderr, "warning", fmt.Errorf("warning: processes and control groups, if there are any, are not looked for: %w", damage))
+	report("warning", fmt.Errorf("warning: processes and control groups, if there are any, are not looked for: %w", damage))
 	return store.Discard(c.Args().First())
 }
 
@@ -199,6 +211,9 @@ var listCommand = &cli.Command{
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "ids only"},
 	},
 	Action: func(c *cli.Context) error {
+		if err := atMost(c, 0); err != nil {
+			return err
+		}
 		store, err := openStore(c)
 		if err != nil {
 			return err
@@ -245,10 +260,14 @@ var psCommand = &cli.Command{
 			if err != nil {
 				return err
 			}
-			if c.String("format") == "json" {
+			switch format := c.String("format"); format {
+			case "json":
 				return printJSON(os.Stdout, append([]int{}, pids...))
+			case "table":
+				return psTable(pids, c.Args().Tail())
+			default:
+				return fmt.Errorf("--format: %q is neither table nor json", format)
 			}
-			return psTable(pids, c.Args().Tail())
 		})
 	},
 }
@@ -258,9 +277,10 @@ func psTable(pids []int, options []string) error {
 	if len(options) == 0 {
 		options = []string{"-ef"}
 	}
-	out, err := exec.Command("ps", options...).Output()
+	out, err := exec.Command("ps", options...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("ps: %w", err)
+		why, _, _ := strings.Cut(string(out), "\n")
+		return fmt.Errorf("ps: %w: %s", err, why)
 	}
 	lines := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
 	column := -1
@@ -304,6 +324,10 @@ var updateCommand = &cli.Command{
 		&cli.StringFlag{Name: "cpuset-mems", Usage: "e.g. 0"},
 		&cli.Int64Flag{Name: "pids-limit", Usage: "tasks, -1 for no limit"},
 		&cli.UintFlag{Name: "blkio-weight", Usage: "10 to 1000"},
+		&cli.StringFlag{Name: "kernel-memory", Usage: "no effect but a warning: the kernel has given it up"},
+		&cli.StringFlag{Name: "kernel-memory-tcp", Usage: "the same"},
+		&cli.StringFlag{Name: "l3-cache-schema", Usage: "refused: there is no resctrl"},
+		&cli.StringFlag{Name: "mem-bw-schema", Usage: "refused: there is no resctrl"},
 	},
 	Action: func(c *cli.Context) error {
 		if _, err := idOf(c); err != nil {
@@ -333,6 +357,11 @@ func resourcesOf(c *cli.Context) (*specs.LinuxResources, error) {
 			return nil, fmt.Errorf("--resources: %w", err)
 		}
 		return res, nil
+	}
+	for _, flag := range []string{"l3-cache-schema", "mem-bw-schema"} {
+		if c.String(flag) != "" {
+			return nil, fmt.Errorf("--%s: not supported, resctrl groups are not made", flag)
+		}
 	}
 	number, unsigned := given(c, c.Int64), given(c, c.Uint64)
 	m, err := memoryOf(c)
@@ -375,8 +404,8 @@ func memoryOf(c *cli.Context) (m specs.LinuxMemory, err error) {
 	for _, f := range []struct {
 		name string
 		to   **int64
-	}{{"memory", &m.Limit}, {"memory-swap", &m.Swap}, {"memory-reservation", &m.Reservation}} {
-		if !c.IsSet(f.name) {
+	}{{"memory", &m.Limit}, {"memory-swap", &m.Swap}, {"memory-reservation", &m.Reservation}, {"kernel-memory", &m.Kernel}, {"kernel-memory-tcp", &m.KernelTCP}} {
+		if c.String(f.name) == "" {
 			continue
 		}
 		n := int64(-1)

@@ -1,17 +1,15 @@
 // Command sbxrun runs code that nobody has read under a policy that a person can
-// read. This file owns the command line's frame: global flags, the log, exit codes.
+// read. This file owns the command line's frame: global flags, exit codes.
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	goruntime "runtime"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
@@ -35,13 +33,13 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 
 func main() {
 	if err := runtime.Unprivileged(); err != nil {
-		report(os.Stderr, "error", err)
+		report("error", err)
 		os.Exit(exitRefused)
 	}
 	// What the caller left open is for no process that is made here: an init that waits
 	// in its container would hold it where others can reach it (CVE-2024-21626).
 	if err := unix.CloseRange(3, ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		report(os.Stderr, "error", fmt.Errorf("close_range: %w", err))
+		report("error", fmt.Errorf("close_range: %w", err))
 		os.Exit(exitRefused)
 	}
 	lab.Become()
@@ -54,24 +52,30 @@ func main() {
 		DisableSliceFlagSeparator: true,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "root", Usage: "`DIR` for the state of containers"},
-			&cli.StringFlag{Name: "log", Usage: "append errors to `FILE`"},
+			&cli.StringFlag{Name: "log", Usage: "append errors and warnings to `FILE`"},
 			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "text or json"},
-			&cli.BoolFlag{Name: "debug", Usage: "say more in the log"},
+			&cli.BoolFlag{Name: "debug", Usage: "say in the log what is done, step by step"},
 			&cli.StringFlag{Name: "criu", Usage: "no effect: there is no checkpoint", Hidden: true},
 			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "refused: control groups are made by writing to them"},
 			&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "no effect: what the user can do is seen"},
 		},
-		Before:          checkGlobals,
-		Commands:        append([]*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, runCommand, doctorCommand, labCommand}, runcCommands()...),
+		Commands:        slices.Concat(ownCommands(), runcCommands()),
 		CommandNotFound: func(c *cli.Context, name string) {},
 		Action:          noCommand,
-		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return err },
 		ExitErrHandler:  func(*cli.Context, error) {},
 		Writer:          os.Stdout,
 		ErrWriter:       os.Stderr,
 	}
 	cli.VersionPrinter = func(*cli.Context) {
 		fmt.Printf("sbxrun version %s\nspec: %s\ngo: %s\n", version, specs.Version, goruntime.Version())
+	}
+	asked := named(app, os.Args)
+	app.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(asked, err) }
+	app.Before = func(c *cli.Context) error {
+		if err := checkGlobals(c); err != nil {
+			return &failure{err, usageCode(asked)}
+		}
+		return nil
 	}
 	for _, c := range app.Commands {
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(c, err) }
@@ -83,7 +87,7 @@ func main() {
 	case errors.As(err, &status):
 		os.Exit(int(status))
 	default:
-		report(os.Stderr, "error", err)
+		report("error", err)
 		os.Exit(exitOfError(err))
 	}
 }
@@ -97,9 +101,14 @@ func exitOfError(err error) int {
 	return exitRefused
 }
 
+// ownCommands are those that runc does not have.
+func ownCommands() []*cli.Command {
+	return []*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, doctorCommand, labCommand}
+}
+
 // runcCommands are those that mean the same as runc's.
 func runcCommands() []*cli.Command {
-	all := []*cli.Command{asRunc(execCommand, 255)}
+	all := []*cli.Command{runCommand, asRunc(execCommand, 255)}
 	for _, c := range []*cli.Command{
 		specCommand, createCommand, startCommand, stateCommand, killCommand, deleteCommand, psCommand, listCommand, pauseCommand,
 		resumeCommand, updateCommand, eventsCommand, featuresCommand, refusedCommand("checkpoint"), refusedCommand("restore"),
@@ -117,13 +126,14 @@ type failure struct {
 
 func (f *failure) Unwrap() error { return f.error }
 
-// asRunc lets a command fail with the exit code.
+// asRunc lets a command fail with the exit code, where it does not say another.
 func asRunc(c *cli.Command, code int) *cli.Command {
 	action := c.Action
 	c.Action = func(ctx *cli.Context) error {
 		err := action(ctx)
 		var status exitStatus
-		if err == nil || errors.As(err, &status) {
+		var f *failure
+		if err == nil || errors.As(err, &status) || errors.As(err, &f) {
 			return err
 		}
 		return &failure{err, code}
@@ -131,30 +141,40 @@ func asRunc(c *cli.Command, code int) *cli.Command {
 	return c
 }
 
-// usageError names the command, and keeps the promise of one Result with --json.
+// usageError names the command, nil being sbxrun itself, and keeps the promise of one
+// Result with --json.
 func usageError(c *cli.Command, err error) error {
+	if c == nil {
+		return &failure{fmt.Errorf("%w, see sbxrun --help", err), usageCode(c)}
+	}
 	err = fmt.Errorf("%s: %w, see sbxrun %s --help", c.Name, err, c.Name)
 	if c == codeCommand && slices.Contains(os.Args, "--json") {
 		return errors.Join(printJSON(os.Stdout, runtime.Refused(err)), exitStatus(exitRefused))
 	}
-	if c == diffCommand || c == checkCommand {
-		return &failure{err, exitNotAsked}
-	}
-	return err
+	return &failure{err, usageCode(c)}
 }
+
+// usageCode is the exit code of a call that makes no sense: runc's, but for the
+// commands that runc does not have.
+func usageCode(c *cli.Command) int {
+	switch {
+	case c == diffCommand || c == checkCommand:
+		return exitNotAsked
+	case slices.Contains(ownCommands(), c):
+		return exitRefused
+	}
+	return 1
+}
+
+// exitUnknown is runc's exit code for a command that does not exist.
+const exitUnknown = 3
 
 // flagsFirst puts a command's flags before its arguments, where the library wants them:
 // runc's users write "update ID --memory 64M". What follows exec's and ps's id is
 // another program's.
 func flagsFirst(app *cli.App, args []string) []string {
-	at := 1
-	for at < len(args) && strings.HasPrefix(args[at], "-") {
-		at += 1 + takesNext(app.Flags, args[at])
-	}
-	if at >= len(args) {
-		return args
-	}
-	c := app.Command(args[at])
+	at := commandAt(app, args)
+	c := named(app, args)
 	if c == nil || !slices.Contains([]string{"create", "start", "state", "kill", "delete", "list", "pause", "resume", "update", "events", "features", "spec", "run"}, c.Name) {
 		return args
 	}
@@ -174,6 +194,23 @@ func flagsFirst(app *cli.App, args []string) []string {
 	return slices.Concat(args[:at+1], flags, rest)
 }
 
+// commandAt finds the command among the arguments; all of them may be global flags.
+func commandAt(app *cli.App, args []string) int {
+	at := 1
+	for at < len(args) && strings.HasPrefix(args[at], "-") {
+		at += 1 + takesNext(app.Flags, args[at])
+	}
+	return min(at, len(args))
+}
+
+// named is the command that is asked for, nil where there is none of the name.
+func named(app *cli.App, args []string) *cli.Command {
+	if at := commandAt(app, args); at < len(args) {
+		return app.Command(args[at])
+	}
+	return nil
+}
+
 // takesNext says how many further words belong to a flag as it is written.
 func takesNext(flags []cli.Flag, word string) int {
 	name := strings.TrimLeft(word, "-")
@@ -186,47 +223,28 @@ func takesNext(flags []cli.Flag, word string) int {
 }
 
 func checkGlobals(c *cli.Context) error {
-	if f := c.String("log-format"); f != "text" && f != "json" {
-		return fmt.Errorf("--log-format: %q is neither text nor json", f)
+	format := c.String("log-format")
+	if format != "text" && format != "json" {
+		return fmt.Errorf("--log-format: %q is neither text nor json", format)
+	}
+	if r := c.String("rootless"); r != "" && !strings.EqualFold(r, "auto") {
+		if _, err := strconv.ParseBool(r); err != nil {
+			return fmt.Errorf("--rootless: %q is none of auto, true, false", r)
+		}
 	}
 	if c.Bool("systemd-cgroup") {
 		return fmt.Errorf("--systemd-cgroup: not supported, use the cgroupfs driver")
 	}
-	logPath, logJSON = c.String("log"), c.String("log-format") == "json"
+	if err := openLog(c.String("log"), format == "json", c.Bool("debug")); err != nil {
+		return err
+	}
+	debugf("sbxrun %s, process %d: %s", version, os.Getpid(), c.Args().First()) // arguments may be secrets
 	return nil
 }
 
 func noCommand(c *cli.Context) error {
 	if name := c.Args().First(); name != "" {
-		return fmt.Errorf("unknown command %q: No help topic for '%s', see sbxrun --help", name, name)
+		return &failure{fmt.Errorf("unknown command %q: No help topic for '%s', see sbxrun --help", name, name), exitUnknown}
 	}
 	return cli.ShowAppHelp(c)
-}
-
-// The log is where an engine looks for the last error of a command.
-var (
-	logPath string
-	logJSON bool
-)
-
-// report writes the error as one line to stderr and to the log.
-func report(stderr io.Writer, level string, err error) {
-	line := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
-	fmt.Fprintln(stderr, "sbxrun:", line)
-	if logPath == "" {
-		return
-	}
-	f, openErr := os.OpenFile(logPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY|os.O_SYNC, 0o644)
-	if openErr != nil {
-		fmt.Fprintln(stderr, "sbxrun: write the log:", openErr)
-		return
-	}
-	defer f.Close()
-	stamp := time.Now().UTC().Format(time.RFC3339Nano)
-	if !logJSON {
-		fmt.Fprintf(f, "time=%q level=%s msg=%q\n", stamp, level, line)
-		return
-	}
-	entry, _ := json.Marshal(map[string]string{"level": level, "msg": line, "time": stamp}) // strings only: cannot fail
-	fmt.Fprintf(f, "%s\n", entry)
 }

@@ -112,6 +112,6 @@ func basePolicy(c *cli.Context) (*spec.File, error) {
 func warnShared(name string) {
 	// What cannot be looked at cannot be read either: that is told then.
 	if how, err := runtime.Shared(name); err == nil && how != "" {
-		report(os.Stderr, "warning", fmt.Errorf("warning: %s, who can change what root runs under %s", how, name))
+		report("warning", fmt.Errorf("warning: %s, who can change what root runs under %s", how, name))
 	}
 }

@@ -25,7 +25,7 @@ var runCommand = &cli.Command{
 		&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return as soon as the program runs"},
 		&cli.BoolFlag{Name: "keep", Usage: "leave the container there when its program has ended"},
 		&cli.BoolFlag{Name: "no-subreaper", Usage: "no effect: sbxrun is no subreaper", Hidden: true},
-		&cli.BoolFlag{Name: "no-pivot", Usage: "refused: there is pivot_root always"},
+		&cli.BoolFlag{Name: "no-pivot", Usage: "move the root to / instead of pivot_root, for a host that runs from a ramdisk"},
 		&cli.BoolFlag{Name: "no-new-keyring", Usage: "stay in the caller's session keyring"}),
 	Action: func(c *cli.Context) error {
 		dir, id, err := bundleOf(c)
@@ -38,7 +38,7 @@ var runCommand = &cli.Command{
 			return &failure{err, 1}
 		}
 		if spec.IsCompiled(sp) && !c.Bool("detach") {
-			for _, flag := range []string{"keep", "pid-file", "console-socket", "preserve-fds"} {
+			for _, flag := range []string{"keep", "pid-file", "console-socket", "preserve-fds", "no-pivot"} {
 				if c.IsSet(flag) {
 					return fmt.Errorf("--%s: not for a bundle with a policy in the foreground", flag)
 				}

@@ -68,5 +68,5 @@ func starterMounts(rootless bool) []specs.Mount {
 	// Group 5 is not mapped, and sysfs belongs to the host's network namespace.
 	mounts[2].Options = mounts[2].Options[:5]
 	mounts[5] = specs.Mount{Destination: "/sys", Type: "none", Source: "/sys", Options: []string{"rbind", "nosuid", "noexec", "nodev", "ro"}}
-	return mounts[:6]
+	return mounts
 }
