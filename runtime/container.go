@@ -531,12 +531,7 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 		return errors.New("the container has no control group")
 	}
 	defer g.Close()
-	if m := res.Memory; m != nil && (m.Kernel != nil && *m.Kernel != 0 || m.KernelTCP != nil && *m.KernelTCP != 0) {
-		c.store.warn(errKernelMemory)
-		less, changed := *m, *res
-		less.Kernel, less.KernelTCP = nil, nil
-		changed.Memory, res = &less, &changed
-	}
+	res = c.withoutKernelMemory(res)
 	// Engines send all that they know, the device rules that hold anyway included.
 	if now := c.record.Config.Linux.Resources; now != nil && reflect.DeepEqual(now.Devices, res.Devices) {
 		changed := *res
@@ -546,8 +541,20 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 	return g.Update(res)
 }
 
-// errKernelMemory is a warning: OCI lets runtimes do so.
-var errKernelMemory = errors.New("memory.kernel, memory.kernelTCP: limits of kernel memory have no effect")
+// withoutKernelMemory leaves out what OCI lets runtimes ignore, with a warning.
+//
+//nolint:staticcheck // the fields are deprecated, which is why
+func (c *Container) withoutKernelMemory(res *specs.LinuxResources) *specs.LinuxResources {
+	set := func(n *int64) bool { return n != nil && *n != 0 }
+	if res.Memory == nil || !set(res.Memory.Kernel) && !set(res.Memory.KernelTCP) {
+		return res
+	}
+	c.store.warn(errors.New("memory.kernel, memory.kernelTCP: limits of kernel memory have no effect"))
+	memory, less := *res.Memory, *res
+	memory.Kernel, memory.KernelTCP = nil, nil
+	less.Memory = &memory
+	return &less
+}
 
 // ParseSignal reads a signal as people write it: TERM, SIGTERM, 15; 0 only asks
 // whether a signal could be sent.

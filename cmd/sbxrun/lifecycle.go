@@ -400,6 +400,8 @@ func given[T any](c *cli.Context, read func(string) T) func(name string) *T {
 }
 
 // memoryOf reads the flags that are sizes: bytes, or a number with a unit as runc's.
+//
+//nolint:staticcheck // Kernel is deprecated, which is what runtime.Update warns of.
 func memoryOf(c *cli.Context) (m specs.LinuxMemory, err error) {
 	for _, f := range []struct {
 		name string
