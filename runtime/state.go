@@ -105,6 +105,9 @@ const (
 // reserve makes the directory of a new container and locks it. Of two callers
 // with one id exactly one wins.
 func (s *Store) reserve(id string) (*Container, error) {
+	if err := CheckID(id); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(s.root, 0o700); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
@@ -153,7 +156,7 @@ func (s *Store) Look(id string) (*Container, error) {
 
 // find gives the container id, which may not be there.
 func (s *Store) find(id string) (*Container, error) {
-	if _, err := checkID(id); err != nil || id == "" {
+	if CheckID(id) != nil {
 		return nil, fmt.Errorf("%w: %.40q", ErrID, id)
 	}
 	return &Container{store: s, dir: filepath.Join(s.root, id)}, nil
@@ -262,7 +265,7 @@ func (s *Store) List() ([]*Container, error) {
 	}
 	var out []*Container
 	for _, e := range entries {
-		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") || e.Name() == SessionsDir {
 			continue
 		}
 		c := &Container{store: s, dir: filepath.Join(s.root, e.Name())}

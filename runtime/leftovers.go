@@ -1,0 +1,98 @@
+// This file owns what is left where a supervisor was killed before it could clean up,
+// and how it is removed.
+
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sbxrun/sbxrun/cgroup"
+	"github.com/sbxrun/sbxrun/rootfs"
+)
+
+// SessionsDir is the name in a store's root that no container can have: sessions of the
+// command line are there.
+const SessionsDir = "sessions"
+
+// CheckID says whether id is acceptable for a container or a session (ErrID).
+func CheckID(id string) error {
+	if id == "" || id == SessionsDir {
+		return fmt.Errorf("%w: %q", ErrID, id)
+	}
+	_, err := checkID(id)
+	return err
+}
+
+// RemoveAbandoned removes what runs and sessions of this user have left whose process
+// was killed: working directories, control groups, and what is left of the sessions
+// whose directories (Session.Dir) are known. It waits a moment for processes that are
+// about to end.
+func RemoveAbandoned(dirs ...string) error {
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, removeDir(dir))
+	}
+	for _, base := range []string{os.TempDir(), "/tmp"} {
+		if parent, err := os.Open(base); err == nil {
+			(&workdir{parent: parent}).removeAbandoned()
+			parent.Close()
+		}
+	}
+	removeAbandonedGroups()
+	return errors.Join(errs...)
+}
+
+// removeDir removes a session's directory on the host.
+func removeDir(dir string) error {
+	if !filepath.IsAbs(dir) || !strings.HasPrefix(filepath.Base(dir), dirPrefix+ownID) {
+		return fmt.Errorf("%q is no session's directory", dir)
+	}
+	parent, err := os.Open(filepath.Dir(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove the session's directory: %w", err)
+	}
+	defer parent.Close()
+	return rootfs.RemoveAll(parent, filepath.Base(dir))
+}
+
+// removeAbandonedGroups looks from a group of its own for those beside it.
+func removeAbandonedGroups() {
+	id, err := checkID("")
+	if err != nil {
+		return
+	}
+	g, err := cgroup.Create("", id, nil)
+	if err != nil {
+		return // without groups there are none to remove
+	}
+	defer func() { _ = g.Delete() }() // an empty one that stays harms nobody
+	for end := time.Now().Add(killTime); ; time.Sleep(10 * time.Millisecond) {
+		found := false
+		g.RemoveStale(func(id string) bool {
+			stale := abandoned(id)
+			found = found || stale
+			return stale
+		})
+		if !found || time.Now().After(end) {
+			return
+		}
+	}
+}
+
+// Dir is the session's directory on the host, empty where it has none there (from L5).
+func (s *Session) Dir() string {
+	home, err := s.current()
+	if err != nil || home.workdir == nil {
+		return ""
+	}
+	return home.workdir.path
+}
