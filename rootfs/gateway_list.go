@@ -58,6 +58,25 @@ func (g *Gateway) List() (entries []Entry, err error) {
 	return entries, fileError("list", ".", err)
 }
 
+// Stat looks at one name, following no link. What it says may have changed since.
+func (g *Gateway) Stat(name string) (e Entry, err error) {
+	if !inside(name) {
+		return e, fileError("stat", name, ErrName)
+	}
+	err = g.asOwner(func() error {
+		at, err := openInside(int(g.dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW)
+		if err != nil {
+			return explain(err)
+		}
+		defer unix.Close(at)
+		var st unix.Stat_t
+		err = unix.Fstat(at, &st)
+		e = Entry{Name: name, Size: st.Size, Mode: fileMode(st.Mode), ModTime: time.Unix(st.Mtim.Unix())}
+		return err
+	})
+	return e, fileError("stat", name, err)
+}
+
 // HasFileOfSize says whether a regular file of exactly that size, written since then,
 // lies beneath dir, as far as a bounded look tells.
 func HasFileOfSize(dir *os.File, size int64, since time.Time) bool {

@@ -96,3 +96,9 @@ func (s *Session) Dir() string {
 	}
 	return home.workdir.path
 }
+
+// Stat looks at one name in the working directory.
+func (s *Session) Stat(name string) (e rootfs.Entry, err error) {
+	err = s.files(func(g *rootfs.Gateway) error { e, err = g.Stat(name); return err })
+	return e, err
+}

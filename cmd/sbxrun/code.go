@@ -36,6 +36,7 @@ var codeCommand = &cli.Command{
 		&cli.StringSliceFlag{Name: "out", Usage: "take `NAME[:HOST]` out of it after the run"},
 		&cli.BoolFlag{Name: "stdin", Usage: "give the program sbxrun's stdin instead of /dev/null"},
 		&cli.BoolFlag{Name: "json", Usage: "print one Result object"},
+		eventsFlag(),
 	),
 	Action: func(c *cli.Context) error {
 		res, err := runCode(c)
@@ -66,10 +67,16 @@ func languageOf(name, file string) (runtime.Language, error) {
 	return runtime.Language{}, fmt.Errorf("%s: cannot tell the language from the name, use --lang", file)
 }
 
+// files are the way into and out of a working directory: a gateway, or a session's.
+type files interface {
+	Put(name string, src io.Reader, perm fs.FileMode) (int64, error)
+	GetFile(name, dst string) (int64, error)
+}
+
 // program is what a command line asks to run.
 type program struct {
 	argv []string
-	put  []func(*rootfs.Gateway) error
+	put  []func(files) error
 	undo func() error // removes what was written on the host
 }
 
@@ -78,7 +85,7 @@ func runCode(c *cli.Context) (*runtime.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	prog, err := programOf(c, &policy)
+	prog, err := programOf(c, c.Args().Slice(), afterDashes(c.Args().Slice()), policy.Workdir.Private)
 	if err != nil {
 		return nil, err
 	}
@@ -95,17 +102,41 @@ func runCode(c *cli.Context) (*runtime.Result, error) {
 		return nil, err
 	}
 	opt := runtime.Options{Put: all(prog.put), Get: all(get)}
-	if c.Bool("stdin") {
-		if c.Args().First() == "-" {
-			return nil, fmt.Errorf("--stdin: the code itself comes from stdin")
-		}
-		opt.Stdin = os.Stdin
+	if opt.Stdin, err = stdinOf(c, c.Args().First()); err != nil {
+		return nil, err
 	}
-	res, err := supervise(sp, opt)
+	events, err := openEvents(c)
+	if err != nil {
+		return nil, err
+	}
+	res, err := superviseLogged(sp, opt, events)
 	if prog.undo != nil {
 		err = errors.Join(err, prog.undo())
 	}
 	return res, err
+}
+
+// stdinOf is what --stdin gives the program, nil without.
+func stdinOf(c *cli.Context, program string) (*os.File, error) {
+	if !c.Bool("stdin") {
+		return nil, nil
+	}
+	if program == "-" {
+		return nil, fmt.Errorf("--stdin: the code itself comes from stdin")
+	}
+	return os.Stdin, nil
+}
+
+// superviseLogged is supervise with what happens written to events, unless that is nil.
+func superviseLogged(sp *specs.Spec, opt runtime.Options, events *os.File) (*runtime.Result, error) {
+	if events == nil {
+		return supervise(sp, opt)
+	}
+	defer events.Close()
+	log := newEventLog(events)
+	opt.Watch = log.watch
+	res, err := supervise(sp, opt)
+	return res, errors.Join(err, log.close())
 }
 
 // supervise runs sp until its end, or until sbxrun is told to stop.
@@ -117,8 +148,7 @@ func supervise(sp *specs.Spec, opt runtime.Options) (*runtime.Result, error) {
 }
 
 // programOf reads the command line: a command after "--", a file or stdin.
-func programOf(c *cli.Context, policy *spec.Policy) (*program, error) {
-	args := c.Args().Slice()
+func programOf(c *cli.Context, args []string, command, private bool) (*program, error) {
 	prog := &program{}
 	for _, in := range c.StringSlice("in") {
 		put, err := input(in)
@@ -127,13 +157,13 @@ func programOf(c *cli.Context, policy *spec.Policy) (*program, error) {
 		}
 		prog.put = append(prog.put, put)
 	}
-	if len(prog.put)+len(c.StringSlice("out")) > 0 && !policy.Workdir.Private {
+	if len(prog.put)+len(c.StringSlice("out")) > 0 && !private {
 		return nil, fmt.Errorf("--in and --out need a private working directory: use L2 or higher, or --workdir")
 	}
 	switch {
 	case len(args) == 0:
 		return nil, fmt.Errorf("nothing to run: give a FILE, - or -- CMD")
-	case afterDashes(args):
+	case command:
 		if c.IsSet("lang") {
 			return nil, fmt.Errorf("--lang and -- CMD contradict each other")
 		}
@@ -142,7 +172,7 @@ func programOf(c *cli.Context, policy *spec.Policy) (*program, error) {
 	case len(args) > 1 && args[0] == "-":
 		return nil, fmt.Errorf("unexpected argument %q after -", args[1])
 	}
-	return prog, prog.source(c, args, policy.Workdir.Private)
+	return prog, prog.source(c, args, private)
 }
 
 // afterDashes says whether the arguments came after "--", which the flag parser
@@ -178,7 +208,7 @@ func (p *program) source(c *cli.Context, args []string, private bool) error {
 	// "./" keeps a name that starts with a dash from being an option.
 	p.argv = append(append(slices.Clone(lang.Interpreter), "./"+name), args[1:]...)
 	if private {
-		p.put = append(p.put, func(g *rootfs.Gateway) error {
+		p.put = append(p.put, func(g files) error {
 			_, err := g.Put(name, bytes.NewReader(text), 0o600)
 			return err
 		})
@@ -207,17 +237,19 @@ func (p *program) onHost(at int, file, name string, text []byte) (err error) {
 const maxSource = 16 << 20
 
 // all makes one function of many, nil of none.
-func all(fs []func(*rootfs.Gateway) error) func(*rootfs.Gateway) error {
+func all(fs []func(files) error) func(*rootfs.Gateway) error {
 	if len(fs) == 0 {
 		return nil
 	}
-	return func(g *rootfs.Gateway) error {
-		var errs []error
-		for _, f := range fs {
-			errs = append(errs, f(g))
-		}
-		return errors.Join(errs...)
+	return func(g *rootfs.Gateway) error { return each(fs, g) }
+}
+
+func each(fs []func(files) error, f files) error {
+	var errs []error
+	for _, do := range fs {
+		errs = append(errs, do(f))
 	}
+	return errors.Join(errs...)
 }
 
 // openRegular opens a regular file without waiting for anything: a FIFO would wait
@@ -240,7 +272,7 @@ func openRegular(name string) (*os.File, fs.FileInfo, error) {
 
 // input reads HOST[:NAME]. The file is opened now, so that a wrong name is told
 // before anything runs.
-func input(arg string) (func(*rootfs.Gateway) error, error) {
+func input(arg string) (func(files) error, error) {
 	host, name, ok := strings.Cut(arg, ":")
 	if !ok {
 		name = filepath.Base(host)
@@ -250,7 +282,7 @@ func input(arg string) (func(*rootfs.Gateway) error, error) {
 		return nil, fmt.Errorf("--in: %w", err)
 	}
 	perm := 0o600 | st.Mode()&0o100 // what is a program stays one
-	return func(g *rootfs.Gateway) error {
+	return func(g files) error {
 		defer f.Close()
 		_, err := g.Put(name, f, perm)
 		return err
@@ -258,7 +290,7 @@ func input(arg string) (func(*rootfs.Gateway) error, error) {
 }
 
 // outputsOf reads NAME[:HOST] for each --out.
-func outputsOf(args []string) (get []func(*rootfs.Gateway) error, err error) {
+func outputsOf(args []string) (get []func(files) error, err error) {
 	for _, arg := range args {
 		name, host, ok := strings.Cut(arg, ":")
 		if !ok {
@@ -270,7 +302,7 @@ func outputsOf(args []string) (get []func(*rootfs.Gateway) error, err error) {
 		if st, err := os.Lstat(host); err == nil && !st.Mode().IsRegular() {
 			return nil, fmt.Errorf("--out: %s is there and not a regular file", host)
 		}
-		get = append(get, func(g *rootfs.Gateway) error {
+		get = append(get, func(g files) error {
 			_, err := g.GetFile(name, host)
 			return err
 		})
@@ -309,21 +341,27 @@ func printJSON(w io.Writer, v any) error {
 func printOutput(res *runtime.Result) error {
 	_, err := io.WriteString(os.Stdout, res.Stdout.Text)
 	text := res.Stderr.Text
-	if res.Reason != runtime.Exited && res.Error == nil {
-		if text != "" && !strings.HasSuffix(text, "\n") {
-			text += "\n"
-		}
-		text += "sbxrun: " + string(res.Reason)
-		if len(res.Evidence) > 0 {
-			text += ": " + res.Evidence[0].Detail
-		}
-		text += "\n"
-	}
+	text += verdictLine(res, text)
 	_, err2 := io.WriteString(os.Stderr, text)
 	if err = errors.Join(err, err2); err != nil {
 		return fmt.Errorf("print the output: %w", err)
 	}
 	return nil
+}
+
+// verdictLine says after the text on stderr that the program was stopped, if it was.
+func verdictLine(res *runtime.Result, text string) (line string) {
+	if res.Reason == runtime.Exited || res.Error != nil {
+		return ""
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		line = "\n"
+	}
+	line += "sbxrun: " + string(res.Reason)
+	if len(res.Evidence) > 0 {
+		line += ": " + res.Evidence[0].Detail
+	}
+	return line + "\n"
 }
 
 // exitOf turns the verdict into sbxrun's exit code.

@@ -44,6 +44,7 @@ func main() {
 	}
 	lab.Become()
 	runtime.BecomeSupervisor()
+	becomeHolder()
 	app := &cli.App{
 		Name:    "sbxrun",
 		Usage:   "run code that nobody has read, under a policy that a person can read",
@@ -77,7 +78,7 @@ func main() {
 		}
 		return nil
 	}
-	for _, c := range app.Commands {
+	for _, c := range slices.Concat(app.Commands, sessionCommand.Subcommands) {
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(c, err) }
 	}
 	err := app.Run(flagsFirst(app, os.Args))
@@ -103,7 +104,7 @@ func exitOfError(err error) int {
 
 // ownCommands are those that runc does not have.
 func ownCommands() []*cli.Command {
-	return []*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, doctorCommand, labCommand}
+	return []*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, sessionCommand, doctorCommand, labCommand}
 }
 
 // runcCommands are those that mean the same as runc's.
@@ -148,7 +149,7 @@ func usageError(c *cli.Command, err error) error {
 		return &failure{fmt.Errorf("%w, see sbxrun --help", err), usageCode(c)}
 	}
 	err = fmt.Errorf("%s: %w, see sbxrun %s --help", c.Name, err, c.Name)
-	if c == codeCommand && slices.Contains(os.Args, "--json") {
+	if (c == codeCommand || c == sessionRun) && slices.Contains(os.Args, "--json") {
 		return errors.Join(printJSON(os.Stdout, runtime.Refused(err)), exitStatus(exitRefused))
 	}
 	return &failure{err, usageCode(c)}
@@ -160,7 +161,7 @@ func usageCode(c *cli.Command) int {
 	switch {
 	case c == diffCommand || c == checkCommand:
 		return exitNotAsked
-	case slices.Contains(ownCommands(), c):
+	case slices.Contains(slices.Concat(ownCommands(), sessionCommand.Subcommands), c):
 		return exitRefused
 	}
 	return 1

@@ -24,6 +24,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +52,7 @@ const (
 
 // request is what a command asks for.
 type request struct {
-	Op     string        `json:"op"` // "turn", "run", "put", "get", "list", "remove", "info" or "end"
+	Op     string        `json:"op"` // "turn", "run", "put", "get", "stat", "list", "remove", "info" or "end"
 	Name   []byte        `json:"name,omitempty"`
 	Mode   os.FileMode   `json:"mode,omitempty"`
 	Args   [][]byte      `json:"args,omitempty"` // any bytes, as the kernel takes them
@@ -141,12 +142,20 @@ func readMessage(r io.Reader, kind byte, first, buf []byte, limit int, into any)
 type wire struct {
 	conn *net.UnixConn
 	buf  []byte
-	mu   sync.Mutex // guards what is sent
-	wait time.Duration
+	mu   sync.Mutex   // guards what is sent
+	wait atomic.Int64 // nanoseconds that one frame may take, 0 without end
 }
 
 func newWire(conn *net.UnixConn, wait time.Duration) *wire {
-	return &wire{conn: conn, buf: make([]byte, maxFrame), wait: wait}
+	w := &wire{conn: conn, buf: make([]byte, maxFrame)}
+	w.wait.Store(int64(wait))
+	return w
+}
+
+// hurry leaves the other side little time to take what is sent, also what is being sent.
+func (w *wire) hurry() {
+	w.wait.Store(int64(closingStall))
+	_ = w.conn.SetWriteDeadline(time.Now().Add(closingStall))
 }
 
 func (w *wire) Read(p []byte) (int, error) { return w.conn.Read(p) }
@@ -157,8 +166,8 @@ func (w *wire) send(kind byte, p []byte, file *os.File) error {
 	binary.BigEndian.PutUint32(text[1:], uint32(len(p)))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.wait > 0 {
-		if err := w.conn.SetWriteDeadline(time.Now().Add(w.wait)); err != nil {
+	if wait := w.wait.Load(); wait > 0 {
+		if err := w.conn.SetWriteDeadline(time.Now().Add(time.Duration(wait))); err != nil {
 			return err
 		}
 	}
