@@ -48,7 +48,13 @@ func abandoned(id string) bool {
 	rest, ok := strings.CutPrefix(id, ownID)
 	number, _, found := strings.Cut(rest, "-")
 	pid, err := strconv.Atoi(number)
-	return ok && found && err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
+	return ok && found && err == nil && pid > 0 && ended(pid)
+}
+
+// ended says whether the process is no more, or only waits for its parent to see that.
+func ended(pid int) bool {
+	st, ok := readStat(pid)
+	return unix.Kill(pid, 0) == unix.ESRCH || ok && (st.state == 'Z' || st.state == 'X')
 }
 
 // removeAbandoned removes the directories beside w of supervisors that are no more.

@@ -201,7 +201,7 @@ func (w *wire) message(kind byte, v any, file *os.File) error {
 // request reads a request and the descriptor that may come with it, nil without.
 func (w *wire) request() (q *request, file *os.File, err error) {
 	var head [5]byte
-	oob := make([]byte, unix.CmsgSpace(4)) // room for one: the kernel drops what is more
+	oob := make([]byte, unix.CmsgLen(4)) // room for one: the kernel drops what is more
 	n, oobn, _, _, err := w.conn.ReadMsgUnix(head[:], oob)
 	if err == nil && n == 0 {
 		err = io.EOF
@@ -239,6 +239,9 @@ func receivedFile(oob []byte) (*os.File, error) {
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
 		return nil, errors.Join(errProtocol, err)
 	}
 	return os.NewFile(uintptr(fds[0]), "stdin"), nil
