@@ -8,7 +8,7 @@ BUILD := CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -ldflags "-s -w -X main.
 comma := ,
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build demo lab lab-plants lab-docs test lint conformance bench clean help
+.PHONY: build demo lab lab-plants lab-docs test fuzz sbom lint conformance bench clean help
 
 build: ## bin/sbxrun, one static binary
 	$(BUILD) -o bin/sbxrun ./cmd/sbxrun
@@ -30,11 +30,20 @@ test: ## everything that proves it; installs what it needs (as root)
 	hack/deps test
 	hack/test
 
+FUZZTIME ?= 30s
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	hack/fuzz $(FUZZTIME)
+
+sbom: build ## bin/sbxrun.sbom, the modules that the binary was built of, with their hashes
+	go mod verify
+	go version -m bin/sbxrun >bin/sbxrun.sbom
+
 lint: ## gofmt, go vet, golangci-lint
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt on these"; exit 1; }
 	go vet ./...
 	GOARCH=arm64 CGO_ENABLED=0 go vet ./...
 	go run $(LINT) run ./...
+	go test -count 1 -run 'TestPathsOfContainers|TestTheCheckOfPaths' ./rootfs # no path that hostile code controls by name
 	cd hack/conformance && go vet . && go run $(LINT) run -c ../../.golangci.yml . # a module of its own
 
 conformance: build ## runtime-tools' programs on sbxrun, runc and crun; containerd, podman, Docker on sbxrun (as root)

@@ -3,7 +3,11 @@
 
 package sbxinit
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/rootfs"
+)
 
 func (s *state) console(st Step) error {
 	master, err := s.root.OpenTerminal()
@@ -15,9 +19,9 @@ func (s *state) console(st Step) error {
 
 // terminal is a further one: init stands inside the container already.
 func (s *state) terminal(st Step) error {
-	master, err := unix.Open("/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	master, err := rootfs.OpenOwnTerminal()
 	if err != nil {
-		return call("open", "/dev/pts/ptmx", err)
+		return err
 	}
 	return s.attach(master, st, func(int) error { return nil })
 }

@@ -56,13 +56,7 @@ func (s *state) limitSpace() error {
 }
 
 func (s *state) oomScore(st Step) error {
-	fd, err := unix.Open("/proc/self/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return call("open", "/proc/self/oom_score_adj", err)
-	}
-	defer unix.Close(fd)
-	_, err = unix.Write(fd, []byte(st.Strs[0]))
-	return call("write", "/proc/self/oom_score_adj", err)
+	return rootfs.WriteOwnProc("/proc/self/oom_score_adj", st.Strs[0])
 }
 
 func (s *state) scheduler(st Step) error {

@@ -375,6 +375,24 @@ func (r *Root) OpenTerminal() (int, error) {
 	if err != nil {
 		return -1, wrap("open", "/dev/pts/ptmx", err)
 	}
+	return ofDevpts(fd)
+}
+
+// OpenOwnTerminal does the same in the caller's own root.
+func OpenOwnTerminal() (int, error) {
+	fd, err := unix.Open("/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, wrap("open", "/dev/pts/ptmx", err)
+	}
+	if fd, err = ofDevpts(fd); err != nil {
+		return -1, err
+	}
+	return fd, wrap("fcntl", "/dev/pts/ptmx", unix.SetNonblock(fd, false))
+}
+
+// ofDevpts checks that a terminal is one and not what somebody put in its place
+// (CVE-2025-52565).
+func ofDevpts(fd int) (int, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil || st.Type != unix.DEVPTS_SUPER_MAGIC {
 		unix.Close(fd)

@@ -188,6 +188,23 @@ func TestAWriteToProcDoesNotGoElsewhere(t *testing.T) {
 	}
 }
 
+func TestTheOOMScoreIsNotWrittenElsewhere(t *testing.T) {
+	e := newEngine(t, "echo ran")
+	trap := filepath.Join(e.bundle, "trap")
+	if err := os.WriteFile(trap, []byte("as it was"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, e.bundle, func(c map[string]any) { c["process"].(map[string]any)["oomScoreAdj"] = 321 })
+	if o := e.run("plain"); o.stdout != "ran\n" {
+		t.Fatalf("without a trap: %+v", o)
+	}
+	e.withMount(map[string]any{"destination": "/proc/self/oom_score_adj", "type": "bind", "source": trap, "options": []string{"bind"}})
+	o := e.run("redirected")
+	if text, err := os.ReadFile(trap); o.stdout != "" || !strings.Contains(o.stderr, "oom_score_adj") || err != nil || string(text) != "as it was" {
+		t.Errorf("%+v, the file has %q %v", o, text, err)
+	}
+}
+
 func TestAConfigThatIsTooMuchEndsInAnError(t *testing.T) {
 	e := newEngine(t, "echo ran")
 	before := lookAround(t)
