@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -25,26 +26,59 @@ const maxConfig = 4 << 20
 // LoadBundle reads config.json of the bundle in dir and checks its shape.
 func LoadBundle(dir string) (*specs.Spec, error) {
 	name := filepath.Join(dir, "config.json")
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
+	data, err := readBounded(name)
 	if err != nil {
 		return nil, fmt.Errorf("open the bundle: %w", err)
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("open the bundle: %s is not a regular file", name)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
-	if err != nil {
-		return nil, fmt.Errorf("read the bundle: %w", err)
-	}
-	if len(data) > maxConfig {
-		return nil, fmt.Errorf("%s: larger than %d bytes", name, maxConfig)
 	}
 	sp, err := decodeSpec(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return sp, nil
+}
+
+// readBounded reads a regular file of at most maxConfig bytes.
+func readBounded(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err == nil && len(data) > maxConfig {
+		err = fmt.Errorf("%s: larger than %d bytes", name, maxConfig)
+	}
+	return data, err
+}
+
+// ReadProcess reads an OCI process object from a file, as "exec --process" takes it.
+func ReadProcess(name string) (*specs.Process, error) {
+	data, err := readBounded(name)
+	if err != nil {
+		return nil, err
+	}
+	p, err := ParseProcess(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return p, nil
+}
+
+// ParseProcess reads an OCI process object.
+func ParseProcess(data []byte) (*specs.Process, error) {
+	p := &specs.Process{}
+	if err := json.Unmarshal(data, p); err != nil {
+		return nil, describe(err)
+	}
+	for field, list := range map[string][]string{"args": p.Args, "env": p.Env, "cwd": {p.Cwd}} {
+		if strings.ContainsRune(strings.Join(list, ""), 0) {
+			return nil, fmt.Errorf("%s: a string contains a NUL byte", field)
+		}
+	}
+	return p, nil
 }
 
 func decodeSpec(data []byte) (*specs.Spec, error) {

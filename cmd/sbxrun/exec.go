@@ -3,10 +3,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 
@@ -85,13 +83,9 @@ func groupsOf(flags []string) (map[string]string, error) {
 // processOf makes the process: from the file, or the container's own with changes.
 func processOf(c *cli.Context, ct *runtime.Container) (*specs.Process, error) {
 	if file := c.String("process"); file != "" {
-		text, err := os.ReadFile(file)
+		p, err := runtime.ReadProcess(file)
 		if err != nil {
 			return nil, fmt.Errorf("--process: %w", err)
-		}
-		p := &specs.Process{}
-		if err := json.Unmarshal(text, p); err != nil {
-			return nil, fmt.Errorf("--process: %s: %w", file, err)
 		}
 		return p, nil
 	}
