@@ -449,12 +449,26 @@ func (r *run) cleanup() error {
 			errs = append(errs, r.group.Kill())
 		}
 		r.group.RemoveStale(abandoned)
-		errs = append(errs, r.group.Delete())
+		if r.leftoversLive() {
+			errs = append(errs, r.group.Close())
+		} else {
+			errs = append(errs, r.group.Delete())
+		}
 	}
 	if r.workdir != nil && r.home == nil && !planted("workdir-left") {
 		errs = append(errs, r.workdir.remove())
 	}
 	return errors.Join(errs...)
+}
+
+// leftoversLive says whether the policy lets processes live on that are there. Their
+// group stays, and its limits hold; once they have ended, a later run removes it.
+func (r *run) leftoversLive() bool {
+	if r.driven || r.stop != nil || r.report == nil || r.report.err != nil || r.policy.Limits.Sweep {
+		return false
+	}
+	left, err := r.group.Procs()
+	return err == nil && len(left) > 0
 }
 
 // readReport waits for the reaper's word: 'X', the wait status and the rusage.
