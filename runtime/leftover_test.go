@@ -25,12 +25,15 @@ func TestWithoutTheSweepALeftoverLivesOnInItsGroup(t *testing.T) {
 	sp := compiled(t, spec.L1, func(p *spec.Policy) { p.Cgroup, p.Limits.Sweep = spec.CgroupOn, false },
 		"/bin/sh", "-c", "sleep 300 >/dev/null 2>&1 </dev/null & echo $!")
 	res, err := Run(context.Background(), sp, Options{ID: id})
-	if err != nil || res.Reason != Exited {
+	if res == nil {
+		t.Fatal(err)
+	}
+	pid, wrong := strconv.Atoi(strings.TrimSpace(res.Stdout.Text))
+	if wrong != nil {
 		t.Fatalf("%v: %+v", err, res)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(res.Stdout.Text))
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || res.Reason != Exited {
+		t.Errorf("%v: %+v", err, res)
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
