@@ -44,7 +44,7 @@ func attachDevices(group int, rules []deviceRule) error {
 	if err != nil {
 		return err
 	}
-	defer prog.Close() // the group holds it
+	defer func() { _ = prog.Close() }() // the group holds it
 	old, err := attachedDevices(group)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func attachDevices(group int, rules []deviceRule) error {
 		if err == nil {
 			err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: group, Program: p, Attach: ebpf.AttachCGroupDevice})
 		}
-		p.Close()
+		_ = p.Close()
 	}
 	return err
 }
@@ -72,7 +72,7 @@ func attachedDevices(group int) (progs []*ebpf.Program, err error) {
 		}
 		if err != nil {
 			for _, p := range progs {
-				p.Close()
+				_ = p.Close()
 			}
 			return nil, fmt.Errorf("open the device rules in force: %w", err)
 		}
