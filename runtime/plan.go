@@ -73,7 +73,7 @@ func (b *blueprint) draw(bundle string) error {
 		at := slices.IndexFunc(b.plan, func(s sbxinit.Step) bool { return s.Op == sbxinit.OpMore }) + 1
 		b.plan, b.rest = b.plan[:at], b.plan[at:]
 	}
-	return nil
+	return checkRoot(rootOf(sp, bundle))
 }
 
 // has says whether the container is in a namespace other than sbxrun's.
@@ -130,9 +130,6 @@ func (b *blueprint) filesystem(bundle string) error {
 	if !own && (b.policy != nil || root == "/") {
 		b.createHooks()
 		return b.withoutMountNamespace(root)
-	}
-	if err := checkRoot(root); err != nil {
-		return err
 	}
 	propagation, err := rootPropagation(sp.Linux.RootfsPropagation)
 	if err != nil {
