@@ -130,7 +130,9 @@ func (p *pool) prepare() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// A Reset discards the waiting ones after it has changed the directory.
-	if now, gone := p.session.current(); err == nil && gone == nil && now == home && !p.closed {
+	now, gone := p.session.current()
+	reset := gone == nil && now != home // which may be why it failed
+	if err == nil && gone == nil && !reset && !p.closed {
 		p.waiting = append(p.waiting, prepared{r, host})
 		p.filling = len(p.waiting) < p.size
 		return p.filling
@@ -138,7 +140,7 @@ func (p *pool) prepare() bool {
 	if r != nil {
 		_ = r.cleanup() // the failure itself is what a cold run will tell
 	}
-	p.filling = err == nil && !p.closed
+	p.filling = (err == nil || reset) && !p.closed
 	return p.filling
 }
 

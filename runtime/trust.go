@@ -62,6 +62,7 @@ func Shared(name string) (string, error) {
 		}
 		sticky := st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&unix.S_ISVTX != 0
 		switch {
+		case st.Mode&unix.S_IFMT == unix.S_IFCHR: // what is written to it is not what is read
 		case st.Uid != 0:
 			return fmt.Sprintf("%s belongs to user %d", at, st.Uid), nil
 		case st.Mode&0o002 != 0 && !sticky:
