@@ -12,6 +12,7 @@ LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 build: ## bin/sbxrun, one static binary
 	$(BUILD) -o bin/sbxrun ./cmd/sbxrun
+	$(BUILD) -o bin/sbxrun-mcp ./cmd/sbxrun-mcp
 
 demo: build ## the main job: a harmless program and some that misbehave, each with its verdict
 	hack/demo bin/sbxrun

@@ -28,10 +28,10 @@ type home struct {
 }
 
 // newHome makes the directory for runs of sp, which was compiled from the policy.
-func newHome(id string, policy *spec.Policy, sp *specs.Spec) (h *home, err error) {
+func newHome(id, binary string, policy *spec.Policy, sp *specs.Spec) (h *home, err error) {
 	h = &home{}
 	if policy.Filesystem.Isolate {
-		h.keeper, err = newKeeper(policy, sp)
+		h.keeper, err = newKeeper(binary, policy, sp)
 	} else {
 		h.workdir, err = makeWorkdir(id, ownerOf(sp))
 	}
@@ -79,8 +79,8 @@ type keeper struct {
 }
 
 // newKeeper starts one, in a user namespace with the mapping of the session's runs.
-func newKeeper(policy *spec.Policy, sp *specs.Spec) (*keeper, error) {
-	b := &blueprint{spec: sp, clone: unix.CLONE_NEWUSER | unix.CLONE_NEWNS}
+func newKeeper(binary string, policy *spec.Policy, sp *specs.Spec) (*keeper, error) {
+	b := &blueprint{spec: sp, binary: binary, clone: unix.CLONE_NEWUSER | unix.CLONE_NEWNS}
 	options := []string{"mode=0700"}
 	if n := policy.Workdir.Size; n > 0 {
 		options = append(options, fmt.Sprintf("size=%d", n))
@@ -100,7 +100,7 @@ func newKeeper(policy *spec.Policy, sp *specs.Spec) (*keeper, error) {
 		return nil, errors.Join(err, ours.Close())
 	}
 	defer null.Close()
-	proc, err := os.StartProcess("/proc/self/exe", []string{sbxinit.Name}, &os.ProcAttr{
+	proc, err := os.StartProcess(b.self(), []string{sbxinit.Name}, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, theirs}, Sys: b.sysProcAttr(nil),
 	})
 	if err != nil {

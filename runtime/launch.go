@@ -6,6 +6,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (_ *child,
 
 // spawn makes the init process, with files as its descriptors from 0 on.
 func (b *blueprint) spawn(group *cgroup.Group, files []*os.File) (proc *os.Process, err error) {
-	self := "/proc/self/exe"
+	self := b.self()
 	if !b.reaped { // under the reaper the program is nobody to the binary, and never its child
 		image, err := protectedSelf()
 		if err != nil {
@@ -134,6 +135,9 @@ func (b *blueprint) spawn(group *cgroup.Group, files []*os.File) (proc *os.Proce
 	}
 	return proc, err
 }
+
+// self is the program that becomes init.
+func (b *blueprint) self() string { return cmp.Or(b.binary, "/proc/self/exe") }
 
 // adopt moves an init to its group while it waits for its plan.
 func adopt(group *cgroup.Group, proc *os.Process) error {

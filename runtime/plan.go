@@ -31,6 +31,7 @@ type blueprint struct {
 	keyring bool         // a session keyring of its own, whatever the policy says
 	driven  bool         // init is to be a child of our parent
 	waits   bool         // init waits for "start" (OpAwait)
+	binary  string       // what becomes init, "" is this program
 	home    *home        // the working directory is a session's
 	late    bool         // what follows the barrier is kept in rest, for OpMore
 	rest    sbxinit.Plan

@@ -121,7 +121,7 @@ func (p *pool) prepare() bool {
 	var host []string
 	if err == nil {
 		host = p.marks()
-		r = &run{home: home, warm: true}
+		r = &run{home: home, warm: true, opt: Options{Binary: p.session.binary}}
 		var sp *specs.Spec
 		if sp, err = p.session.compile([]string{"-"}, 0); err == nil {
 			err = r.prepare(sp)

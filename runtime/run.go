@@ -29,6 +29,9 @@ type Options struct {
 	ID     string   // "" makes a random one; letters, digits, "_+-." otherwise
 	Bundle string   // where relative paths of the config start
 	Stdin  *os.File // nil is /dev/null
+	// Binary is the path of the sbxrun whose process becomes init; "" is this program,
+	// which takes the part of sbxrun before its main function.
+	Binary string
 	// Dedicated says that this process does nothing but supervise this run, as the
 	// command line's does. The monitor may then keep a processor of the Go runtime.
 	Dedicated bool
@@ -144,7 +147,7 @@ func (r *run) setup(sp *specs.Spec) (err error) {
 		}
 		sp = r.workdir.relocate(sp)
 	}
-	r.plan = &blueprint{spec: sp, policy: r.policy, home: r.home, late: r.warm}
+	r.plan = &blueprint{spec: sp, policy: r.policy, home: r.home, late: r.warm, binary: r.opt.Binary}
 	if err := r.plan.draw(r.opt.Bundle); err != nil {
 		return err
 	}

@@ -30,6 +30,9 @@ var ErrWider = errors.New("wider than the session's policy")
 type SessionOptions struct {
 	ID   string // "" makes a random one; letters, digits, "_+-." otherwise
 	Warm int    // how many prepared inits wait for a command, at most MaxWarm
+	// Binary is the path of the sbxrun whose processes become inits; "" is this program,
+	// which takes the part of sbxrun before its main function.
+	Binary string
 }
 
 // Session is a private working directory under one policy, in which programs run one
@@ -40,6 +43,7 @@ type Session struct {
 	id     string
 	policy spec.Policy
 	host   spec.Host
+	binary string
 	turn   chan struct{} // who has its one token may run
 	ended  context.Context
 	end    context.CancelCauseFunc
@@ -81,7 +85,7 @@ func NewSession(policy spec.Policy, opt SessionOptions) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{id: id, policy: policy, host: ThisHost(), turn: make(chan struct{}, 1)}
+	s := &Session{id: id, policy: policy, host: ThisHost(), binary: opt.Binary, turn: make(chan struct{}, 1)}
 	if err := s.pool.open(s, opt.Warm); err != nil {
 		return nil, err
 	}
@@ -117,7 +121,7 @@ func (s *Session) newHome() (*home, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHome(s.id, &s.policy, sp)
+	return newHome(s.id, s.binary, &s.policy, sp)
 }
 
 // Run runs one command and waits for its end, first for that of the one before. Result
@@ -147,7 +151,7 @@ func (s *Session) Run(ctx context.Context, cmd Command) (*Result, error) {
 	if r != nil {
 		err = r.become(sp)
 	} else {
-		r = &run{home: home, opt: Options{Stdin: stdin}}
+		r = &run{home: home, opt: Options{Stdin: stdin, Binary: s.binary}}
 		err = r.prepare(sp)
 	}
 	r.opt.Stdin, r.opt.Stdout, r.opt.Stderr, r.opt.Watch = stdin, cmd.Stdout, cmd.Stderr, cmd.Watch

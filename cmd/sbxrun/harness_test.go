@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	}
 	if err == nil && sbxrun == "" {
 		sbxrun, attackProgram = filepath.Join(dir, "sbxrun"), filepath.Join(dir, "attack")
-		err = errors.Join(build(sbxrun, "."), build(attackProgram, "../../hack/attack"))
+		err = errors.Join(build(sbxrun, "."), build(attackProgram, "../../hack/attack"), build(sbxrun+"-mcp", "../sbxrun-mcp"))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -104,7 +104,7 @@ func exitOfError(err error) int {
 
 // ownCommands are those that runc does not have.
 func ownCommands() []*cli.Command {
-	return []*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, sessionCommand, doctorCommand, labCommand}
+	return []*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, sessionCommand, mcpCommand, doctorCommand, labCommand}
 }
 
 // runcCommands are those that mean the same as runc's.
