@@ -355,8 +355,14 @@ func (g *Group) Frozen() (bool, error) {
 
 // Delete waits up to 5 s until the group is empty and removes its directories,
 // groups below included, and the shared parent if this was its last. A group that
-// is gone already is no error. It ends the use of g.
+// is gone already is no error. Of a scope the unit is stopped first. It ends the use of g.
 func (g *Group) Delete() error {
+	if g.pending != nil { // there is none, and the name may be another's
+		return g.Close()
+	}
+	if err := g.state.Scope.end(true); err != nil {
+		return err
+	}
 	err := wait(deleteTime, func() (bool, error) {
 		busy := false
 		for _, d := range g.dirs {

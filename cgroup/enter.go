@@ -5,6 +5,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -100,9 +101,14 @@ func (g *Group) Add(pid int) error {
 	return nil
 }
 
-// Adopt moves a process into every group of g. It is for one that joins later; the
-// run's own processes are born in their groups.
-func (g *Group) Adopt(pid int) error { return g.AdoptBelow(pid, 0, nil) }
+// Adopt moves a process into every group of g. It is for one that joins later, since the
+// run's own processes are born in their groups, and for the first of a group of CreateScope.
+func (g *Group) Adopt(pid int) error {
+	if g.pending != nil {
+		return g.place(pid)
+	}
+	return g.AdoptBelow(pid, 0, nil)
+}
 
 // AdoptBelow moves a process into groups below those of g, by controller: "" is the
 // unified hierarchy and what is not named otherwise. The groups must be there. Where
@@ -126,6 +132,9 @@ func (g *Group) AdoptBelow(pid, init int, below map[string]string) error {
 		err := writeFile(name, strconv.Itoa(pid))
 		if d.controller == "" && errors.Is(err, unix.EBUSY) && !ok && init > 0 {
 			err = d.adoptBeside(pid, init)
+		}
+		if g.state.Scope != nil && errors.Is(err, fs.ErrPermission) { // a user's, from elsewhere
+			err = g.state.Scope.attach(pid, filepath.Clean("/"+sub))
 		}
 		if err != nil {
 			return fmt.Errorf("error adding pid %d to the group: %w", pid, err)

@@ -35,9 +35,10 @@ import (
 // one, and a leaf in each v1 hierarchy that is used. Its methods may be called
 // from several goroutines.
 type Group struct {
-	state State
-	dirs  []*dir         // the unified leaf first, where there is one
-	lib   cgroup1.Cgroup // the v1 leaves as the library sees them, nil without any
+	state   State
+	pending *pending       // of a group that is still to come, see CreateScope
+	dirs    []*dir         // the unified leaf first, where there is one
+	lib     cgroup1.Cgroup // the v1 leaves as the library sees them, nil without any
 
 	mu       sync.Mutex // guards what follows
 	counters [counterCount]counter
@@ -55,6 +56,9 @@ type State struct {
 	Pids int64 `json:"pids,omitempty"`
 	// Shared says that the leaf's parent goes when its last leaf goes.
 	Shared bool `json:"shared,omitempty"`
+	// Scope is the unit that the group belongs to where systemd made it. Without a path
+	// beside it the group is still to come.
+	Scope *Scope `json:"scope,omitempty"`
 }
 
 // dir is one directory of the group.
@@ -309,12 +313,20 @@ func Load(s State) (*Group, error) {
 }
 
 func (g *Group) reopen(h *host) error {
+	if g.state.Scope != nil && g.state.Unified == "" {
+		return fmt.Errorf("open the group of %s: %w", g.state.Scope.Unit, fs.ErrNotExist)
+	}
 	if g.state.Unified != "" {
 		if h.unified == nil {
 			return fmt.Errorf("open group %s: no unified hierarchy: %w", g.state.Unified, fs.ErrNotExist)
 		}
 		if err := g.open("", filepath.Join(h.unified.mount, g.state.Unified)); err != nil {
 			return err
+		}
+		if s := g.state.Scope; s != nil {
+			if now, err := inode(g.dirs[0]); err != nil || now != s.Inode {
+				return errors.Join(err, fmt.Errorf("the group of %s is another by now: %w", s.Unit, fs.ErrNotExist))
+			}
 		}
 	}
 	for name, path := range g.state.V1 {
@@ -367,6 +379,9 @@ func (g *Group) Arm() error {
 	if d == nil {
 		return missing("pids", "/sys/fs/cgroup", fs.ErrNotExist)
 	}
+	if err := g.state.Scope.set(tasksProperty(g.state.Pids)); err != nil {
+		return err
+	}
 	value := "max"
 	if g.state.Pids > 0 {
 		value = strconv.FormatInt(g.state.Pids, 10)
@@ -406,6 +421,15 @@ func (g *Group) Update(res *specs.LinuxResources) error {
 	if res.Memory != nil && res.Memory.Limit != nil && *res.Memory.Limit > 0 && isTrue(res.Memory.CheckBeforeUpdate) {
 		if now, err := g.read(memoryNow); err != nil || now > *res.Memory.Limit {
 			return errors.Join(err, fmt.Errorf("memory limit %d is below the %d bytes in use", *res.Memory.Limit, now))
+		}
+	}
+	if g.state.Scope != nil {
+		properties, err := limitProperties(res)
+		if err == nil {
+			err = g.state.Scope.set(properties)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if err := g.apply(h, res, false); err != nil {

@@ -17,7 +17,7 @@ import (
 // Missing says that a controller which the resources need cannot be had here. It
 // comes instead of a group without the limit, never beside one.
 type Missing struct {
-	Controller string // as in cgroup.controllers, or the OCI field that has no counterpart
+	Controller string // as in cgroup.controllers, the OCI field that has no counterpart, or "systemd"
 	Path       string // where it was looked for
 	Remedy     string // what would mend it
 	Err        error  // the cause
@@ -25,6 +25,9 @@ type Missing struct {
 
 // Error names controller, place and cause on one line; Remedy is apart.
 func (m *Missing) Error() string {
+	if m.Controller == systemdName {
+		return fmt.Sprintf("no systemd at %s: %v", m.Path, m.Err)
+	}
 	return fmt.Sprintf("no %s controller at %s: %v", m.Controller, m.Path, m.Err)
 }
 
@@ -40,7 +43,16 @@ const (
 	remedySwap     = "turn swap off, or boot with swapaccount=1" + remedyOff
 	remedyBPF      = "the kernel must have CONFIG_CGROUP_BPF and let this process load programs (CAP_BPF, CAP_NET_ADMIN), or leave the device rules out"
 	remedyField    = "leave it out of linux.resources"
+	remedyDriver   = ", or leave out --systemd-cgroup"
+	remedySession  = "systemd must run and be reachable, of an ordinary user his own (loginctl enable-linger, XDG_RUNTIME_DIR)" + remedyDriver
+	remedyUser     = "let systemd delegate it: Delegate=cpu cpuset io memory pids for user@.service" + remedyDriver
+
+	systemdName = "systemd"
 )
+
+func noSystemd(path string, err error) error {
+	return &Missing{Controller: systemdName, Path: path, Remedy: "run it on a machine that systemd has booted" + remedyDriver, Err: err}
+}
 
 // missing makes the error for a controller from what the kernel answered.
 func missing(controller, path string, err error) error {

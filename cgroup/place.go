@@ -40,10 +40,10 @@ func checkID(id string) error {
 	return nil
 }
 
-// checkPath refuses a cgroupsPath that leaves the mount point or asks for systemd.
+// checkPath refuses a cgroupsPath that leaves the mount point or is meant for systemd.
 func checkPath(path string) error {
 	if strings.Count(path, ":") == 2 && !strings.HasPrefix(path, "/") {
-		return fmt.Errorf("cgroupsPath %q is a systemd path, this runtime makes its groups itself", path)
+		return fmt.Errorf("cgroupsPath %q is a systemd path, it needs --systemd-cgroup", path)
 	}
 	if slices.Contains(strings.Split(path, "/"), "..") || strings.ContainsAny(path, "\n\x00") || filepath.Clean("/"+path) == "/" {
 		return fmt.Errorf("cgroupsPath %q is no path of a group", path)

@@ -31,6 +31,7 @@ type CreateOptions struct {
 	OldKeyring    bool       // stay in the caller's session keyring
 	NoPivot       bool       // move the root to / where the host's own is a ramdisk, which pivot_root refuses
 	Keep          []*os.File // become the program's descriptors 3, 4, …
+	Systemd       bool       // systemd makes the control group, a scope
 }
 
 // RunOptions are the flags of "run".
@@ -165,7 +166,7 @@ func (c *Container) build(plan *blueprint, opt CreateOptions) (_ *child, err err
 		State:  specs.State{Version: specs.Version, ID: opt.ID, Status: specs.StateCreating, Bundle: opt.Bundle, Annotations: sp.Annotations},
 		Rootfs: rootOf(sp, opt.Bundle), Created: time.Now().UTC(), Boot: bootID(), Config: sp, Digest: digest,
 	}
-	group, err := groupFor(sp, opt.ID)
+	group, err := groupFor(sp, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +200,9 @@ func (c *Container) build(plan *blueprint, opt CreateOptions) (_ *child, err err
 	ch, err := plan.start(group, stdio{os.Stdin, os.Stdout, os.Stderr}, extra)
 	if err != nil {
 		return nil, undo(err)
+	}
+	if group != nil {
+		*c.record.Cgroup = group.State() // by now it is there in any case
 	}
 	if err := c.settle(ch, plan, group, opt); err != nil {
 		ch.abandon()
@@ -434,7 +438,7 @@ func (c *Container) Delete(force bool) error {
 		if err := errors.Join(g.Kill(), g.Delete()); err != nil {
 			return err
 		}
-	} else if err := c.awaitEnd(); err != nil {
+	} else if err := errors.Join(c.awaitEnd(), c.resetScope()); err != nil {
 		return err
 	}
 	c.record.Pid = 0
@@ -445,6 +449,14 @@ func (c *Container) Delete(force bool) error {
 		warnHooks(c.record.Config, "poststop", c.hookState(specs.StateStopped), c.store.warn)
 	}
 	return nil
+}
+
+// resetScope makes systemd forget the unit of a group that is gone.
+func (c *Container) resetScope() error {
+	if c.record.Cgroup == nil {
+		return nil
+	}
+	return cgroup.ResetScope(*c.record.Cgroup)
 }
 
 // awaitEnd waits until the killed first process is gone; without a group nothing

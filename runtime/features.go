@@ -24,7 +24,7 @@ func Features(version string) features.Features {
 		Linux: &features.Linux{
 			Namespaces:   namespaceKinds(),
 			Capabilities: spec.CapabilityNames,
-			Cgroup:       &features.Cgroup{V1: &yes, V2: &yes, Systemd: &no, SystemdUser: &no, Rdma: &yes},
+			Cgroup:       &features.Cgroup{V1: &yes, V2: &yes, Systemd: &yes, SystemdUser: &yes, Rdma: &yes},
 			Seccomp: &features.Seccomp{
 				Enabled: &yes, Actions: names(seccompActions()), Operators: operators(), Archs: archs(),
 				KnownFlags: names(filterFlags()), SupportedFlags: names(filterFlags()),

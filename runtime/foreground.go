@@ -16,8 +16,15 @@ import (
 
 // groupFor makes the container's group. An ordinary user without a delegated one
 // goes without, as with runc, as long as the config asks for no limit.
-func groupFor(sp *specs.Spec, id string) (*cgroup.Group, error) {
-	group, err := cgroup.Create(sp.Linux.CgroupsPath, id, sp.Linux.Resources)
+func groupFor(sp *specs.Spec, opt CreateOptions) (*cgroup.Group, error) {
+	if opt.Systemd {
+		group, err := cgroup.CreateScope(sp.Linux.CgroupsPath, opt.ID, sp.Linux.Resources, sp.Annotations)
+		if err != nil {
+			return nil, unavailableCgroup(err)
+		}
+		return group, nil
+	}
+	group, err := cgroup.Create(sp.Linux.CgroupsPath, opt.ID, sp.Linux.Resources)
 	if err == nil {
 		return group, nil
 	}

@@ -46,9 +46,6 @@ type more struct {
 // start makes an init in the blueprint's namespaces, born in its group. It waits for
 // its plan.
 func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (_ *child, err error) {
-	if err := b.showGroup(group); err != nil {
-		return nil, err
-	}
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
@@ -96,6 +93,9 @@ func (b *blueprint) start(group *cgroup.Group, io3 stdio, extra more) (_ *child,
 	if err != nil {
 		return nil, b.explainStart(err)
 	}
+	if err := b.showGroup(group); err != nil {
+		return nil, errors.Join(err, proc.Kill())
+	}
 	return &child{proc: proc, channel: ours}, nil
 }
 
@@ -125,8 +125,9 @@ func (b *blueprint) spawn(group *cgroup.Group, files []*os.File) (proc *os.Proce
 	switch {
 	case group == nil:
 		err = start()
-	case b.driven:
-		// clone3(2), which could make it in the group, gives no child to a parent.
+	case b.driven, group.Late():
+		// clone3(2), which could make it in the group, gives no child to a parent; and
+		// systemd makes a group around a process.
 		if err = start(); err == nil {
 			err = adopt(group, proc)
 		}
@@ -142,7 +143,7 @@ func (b *blueprint) self() string { return cmp.Or(b.binary, "/proc/self/exe") }
 // adopt moves an init to its group while it waits for its plan.
 func adopt(group *cgroup.Group, proc *os.Process) error {
 	if err := group.Adopt(proc.Pid); err != nil {
-		return errors.Join(err, proc.Kill())
+		return errors.Join(unavailableCgroup(err), proc.Kill())
 	}
 	return nil
 }

@@ -41,6 +41,9 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	// Watch is told what happens, from one goroutine at a time. Nil is nobody.
 	Watch func(Notice)
+	// Systemd puts this process, which must be Dedicated, in a scope of its own that
+	// systemd makes, and the run's group in there.
+	Systemd bool
 	// Put fills the working directory before the program starts, Get takes files
 	// out of it after the run. Without a private working directory they are
 	// refused.
@@ -152,9 +155,27 @@ func (r *run) setup(sp *specs.Spec) (err error) {
 		return err
 	}
 	if policy.Cgroup == spec.CgroupOn {
-		if r.group, err = cgroup.Create(sp.Linux.CgroupsPath, r.opt.ID, sp.Linux.Resources); err != nil {
+		path := sp.Linux.CgroupsPath
+		if r.opt.Systemd {
+			if err := r.enterScope(path, sp.Annotations); err != nil {
+				return err
+			}
+			path = ""
+		}
+		if r.group, err = cgroup.Create(path, r.opt.ID, sp.Linux.Resources); err != nil {
 			return unavailableCgroup(err)
 		}
+	}
+	return nil
+}
+
+// enterScope lets systemd make the scope that this process and the run's group are in.
+func (r *run) enterScope(path string, annotations map[string]string) error {
+	if !r.opt.Dedicated {
+		return errors.New("Options.Systemd moves the whole process: it needs Options.Dedicated")
+	}
+	if err := cgroup.EnterScope(path, r.opt.ID, annotations); err != nil {
+		return unavailableCgroup(err)
 	}
 	return nil
 }

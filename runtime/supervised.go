@@ -45,6 +45,7 @@ const (
 // one JSON string, empty when the container is made.
 type order struct {
 	Root, ID, Bundle, PidFile string
+	Systemd                   bool
 	Config                    *specs.Spec
 }
 
@@ -63,14 +64,20 @@ func (s *Store) createSupervised(sp *specs.Spec, opt CreateOptions) (*Container,
 		return nil, err
 	}
 	defer ours.Close()
+	env := []string{}
+	if opt.Systemd { // where a user's systemd is
+		for _, name := range []string{"XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"} {
+			env = append(env, name+"="+os.Getenv(name))
+		}
+	}
 	p, err := os.StartProcess("/proc/self/exe", []string{supervisorName}, &os.ProcAttr{
-		Dir: "/", Env: []string{}, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs}, Sys: &syscall.SysProcAttr{Setsid: true},
+		Dir: "/", Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	theirs.Close()
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
-	text, err := json.Marshal(order{s.root, opt.ID, opt.Bundle, opt.PidFile, sp})
+	text, err := json.Marshal(order{s.root, opt.ID, opt.Bundle, opt.PidFile, opt.Systemd, sp})
 	if err == nil {
 		_, err = ours.Write(text)
 	}
@@ -131,7 +138,7 @@ func supervise(channel *os.File) error {
 	if err != nil {
 		return err
 	}
-	r := &run{opt: Options{ID: o.ID, Bundle: o.Bundle, Stdin: os.Stdin, Dedicated: true}, driven: true}
+	r := &run{opt: Options{ID: o.ID, Bundle: o.Bundle, Stdin: os.Stdin, Dedicated: true, Systemd: o.Systemd}, driven: true}
 	start, err := c.buildSupervised(r, o)
 	if err == nil {
 		err = json.NewEncoder(channel).Encode("")

@@ -75,6 +75,9 @@ func (n namespace) unavailable(err error) *UnavailableError {
 // explainStart turns a failed clone, which does not say what it lacked, into the
 // name of the first namespace that cannot be had.
 func (b *blueprint) explainStart(err error) error {
+	if errors.Is(err, ErrUnavailable) {
+		return err
+	}
 	for _, n := range namespaceTable {
 		if n.flag == 0 || b.clone&n.flag == 0 {
 			continue
@@ -151,7 +154,11 @@ func unavailableCgroup(err error) error {
 	if missing.Controller == "pids" {
 		layer = "processes"
 	}
-	return &UnavailableError{Layer: layer, Mechanism: "cgroup " + missing.Controller, Remedy: missing.Remedy, Err: err}
+	mechanism := "cgroup " + missing.Controller
+	if missing.Controller == "systemd" {
+		mechanism = "cgroup scope"
+	}
+	return &UnavailableError{Layer: layer, Mechanism: mechanism, Remedy: missing.Remedy, Err: err}
 }
 
 // failureOf is the JSON form of an error.

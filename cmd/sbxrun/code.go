@@ -101,7 +101,7 @@ func runCode(c *cli.Context) (*runtime.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt := runtime.Options{Put: all(prog.put), Get: all(get)}
+	opt := runtime.Options{Put: all(prog.put), Get: all(get), Systemd: c.Bool("systemd-cgroup")}
 	if opt.Stdin, err = stdinOf(c, c.Args().First()); err != nil {
 		return nil, err
 	}

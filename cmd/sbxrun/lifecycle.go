@@ -70,7 +70,7 @@ var createCommand = &cli.Command{
 }
 
 func createOptions(c *cli.Context, id, dir string, keep []*os.File) runtime.CreateOptions {
-	return runtime.CreateOptions{ID: id, Bundle: dir, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), OldKeyring: c.Bool("no-new-keyring"), NoPivot: c.Bool("no-pivot"), Keep: keep}
+	return runtime.CreateOptions{ID: id, Bundle: dir, PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), OldKeyring: c.Bool("no-new-keyring"), NoPivot: c.Bool("no-pivot"), Keep: keep, Systemd: c.Bool("systemd-cgroup")}
 }
 
 // openStore opens the directory of all containers.

@@ -57,7 +57,7 @@ func main() {
 			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "text or json"},
 			&cli.BoolFlag{Name: "debug", Usage: "say in the log what is done, step by step"},
 			&cli.StringFlag{Name: "criu", Usage: "no effect: there is no checkpoint", Hidden: true},
-			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "refused: control groups are made by writing to them"},
+			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "let systemd make control groups: scopes"},
 			&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "no effect: what the user can do is seen"},
 		},
 		Commands:        slices.Concat(ownCommands(), runcCommands()),
@@ -232,9 +232,6 @@ func checkGlobals(c *cli.Context) error {
 		if _, err := strconv.ParseBool(r); err != nil {
 			return fmt.Errorf("--rootless: %q is none of auto, true, false", r)
 		}
-	}
-	if c.Bool("systemd-cgroup") {
-		return fmt.Errorf("--systemd-cgroup: not supported, use the cgroupfs driver")
 	}
 	if err := openLog(c.String("log"), format == "json", c.Bool("debug")); err != nil {
 		return err

@@ -43,7 +43,7 @@ var runCommand = &cli.Command{
 					return fmt.Errorf("--%s: not for a bundle with a policy in the foreground", flag)
 				}
 			}
-			return runCompiled(c, sp, runtime.Options{ID: id, Bundle: dir})
+			return runCompiled(c, sp, runtime.Options{ID: id, Bundle: dir, Systemd: c.Bool("systemd-cgroup")})
 		}
 		return runContainer(c, sp, id, dir)
 	},
