@@ -217,7 +217,7 @@ func TestWhatAPolicyCannotHaveIsRefusedAtCreate(t *testing.T) {
 		{"create", "--bundle", e.bundle, "--console-socket", "/tmp/none", "refused"},
 		{"create", "--bundle", e.bundle, "--preserve-fds", "1", "refused"},
 	} {
-		if o := e.do(args...); o.exit != 1 || !strings.Contains(o.stdout, "under a policy") && !strings.Contains(o.stdout, "not open") {
+		if o := e.do(args...); o.exit != 1 || !strings.Contains(o.stdout, "has no terminal") && !strings.Contains(o.stdout, "under a policy") && !strings.Contains(o.stdout, "not open") {
 			t.Errorf("%v: %+v", args, o)
 		}
 	}
