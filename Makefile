@@ -8,7 +8,7 @@ BUILD := CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -ldflags "-s -w -X main.
 comma := ,
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build demo lab lab-plants lab-docs test fuzz sbom lint conformance bench clean help
+.PHONY: build demo lab lab-plants lab-docs test fuzz sbom lint conformance man bench clean help
 
 build: ## bin/sbxrun, one static binary
 	$(BUILD) -o bin/sbxrun ./cmd/sbxrun
@@ -52,6 +52,10 @@ conformance: build ## runtime-tools' programs on sbxrun, runc and crun; containe
 	cd hack/conformance && go test . && go run . -bin ../../bin/sbxrun
 	hack/deps clients
 	hack/clients/all bin/sbxrun
+
+man: ## the manual pages in hack/man and spec/POLICY.md, made anew from the tables
+	UPDATE=1 go test ./spec -run 'TestThePage|TestTheManPage'
+	UPDATE=1 go test ./cmd/sbxrun -run TestTheManPageOf
 
 bench: build ## start-up beside runc, crun and bwrap, and the cost of supervision
 	hack/deps bench

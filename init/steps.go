@@ -135,6 +135,17 @@ func (s Step) String() string {
 	return name
 }
 
+// Name is the operation as an auditor reads it, empty where there is none.
+func (o Op) Name() string {
+	if o >= opCount {
+		return ""
+	}
+	return table[o].name
+}
+
+// Layer is the layer of the policy that it serves, empty for what starts any program.
+func (o Op) Layer() string { return table[o].layer }
+
 // state is what the steps share.
 type state struct {
 	root   *rootfs.Root

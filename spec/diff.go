@@ -30,7 +30,8 @@ func Diff(a, b Policy) []Change {
 	for _, k := range keys {
 		c := Change{Key: k.Name, A: k.get(&a), B: k.get(&b), WiderA: k.wider(&a, &b), WiderB: k.wider(&b, &a), Fields: k.Fields}
 		if k.Name == "filesystem.hide" {
-			c.A, c.B = without(a.Filesystem.Hide, b.Filesystem.Hide), without(b.Filesystem.Hide, a.Filesystem.Hide)
+			c.A = strings.Join(without(a.Filesystem.Hide, b.Filesystem.Hide), ",")
+			c.B = strings.Join(without(b.Filesystem.Hide, a.Filesystem.Hide), ",")
 		}
 		if c.A != c.B || k.Name == "environment.set" && !maps.Equal(a.Environment.Set, b.Environment.Set) {
 			out = append(out, c)
@@ -39,15 +40,15 @@ func Diff(a, b Policy) []Change {
 	return out
 }
 
-// without lists what is in a and not in b.
-func without(a, b []string) string {
+// without lists what is in a and not in b, sorted.
+func without(a, b []string) []string {
 	var out []string
 	for _, s := range slices.Sorted(slices.Values(a)) {
 		if !slices.Contains(b, s) {
 			out = append(out, s)
 		}
 	}
-	return strings.Join(out, ",")
+	return out
 }
 
 // DiffSpecs compares two config.json. What makes a layer is told in the layer's

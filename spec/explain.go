@@ -4,6 +4,7 @@
 package spec
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,8 @@ type Explanation struct {
 	Wider   []string       `json:"wider"`   // keys that allow more than the level's preset
 	Answers []Answer       `json:"answers"` // of a policy only
 	Layers  []LayerInForce `json:"layers"`
+	// Start are the steps of init that belong to no layer: they start the program.
+	Start []string `json:"start"`
 }
 
 // Answer is a question that a reader has, and what the policy makes of it.
@@ -42,6 +45,7 @@ type LayerInForce struct {
 	Remains    []string  `json:"not_stopped"` // what the layer does not stop
 	Missing    []string  `json:"missing"`     // what the layer would need
 	Settings   []Setting `json:"settings"`
+	Steps      []string  `json:"steps"` // of init, where the layer is in force
 }
 
 // Setting is one key with what enforces it.
@@ -55,12 +59,24 @@ type Setting struct {
 	Fields    []string `json:"fields"` // "process.rlimits[RLIMIT_CPU] = {…}"
 }
 
-// Digest is the SHA-256 of a config as Compile would write it: neither the order
-// of its keys nor its formatting shows.
+// Encode writes a config as a file: the one text that a config has.
+func Encode(sp *specs.Spec) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "\t")
+	if err := enc.Encode(sp); err != nil {
+		return nil, fmt.Errorf("write the config: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// Digest is the SHA-256 of what Encode writes: neither the order of a config's keys
+// nor its formatting shows.
 func Digest(sp *specs.Spec) (string, error) {
-	text, err := json.Marshal(sp)
+	text, err := Encode(sp)
 	if err != nil {
-		return "", fmt.Errorf("digest the config: %w", err)
+		return "", err
 	}
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(text)), nil
 }
@@ -114,12 +130,12 @@ func explain(subject string, sp *specs.Spec, p *Policy, origin map[string]string
 	if err != nil {
 		return nil, err
 	}
-	e := &Explanation{Subject: subject, Compiled: p != nil, Wider: []string{}, Answers: []Answer{}}
+	e := &Explanation{Subject: subject, Compiled: p != nil, Wider: []string{}, Answers: []Answer{}, Start: []string{}}
 	if e.Digest, err = Digest(sp); err != nil {
 		return nil, err
 	}
 	if p != nil {
-		e.Level, e.Wider = p.Level, append(e.Wider, p.Wider()...)
+		e.Level, e.Wider, e.Start = p.Level, append(e.Wider, p.Wider()...), startSteps
 	} else {
 		e.Level = LevelOf(sp)
 	}
@@ -137,34 +153,33 @@ func explain(subject string, sp *specs.Spec, p *Policy, origin map[string]string
 
 // inForce looks at what the config, or its policy, has of the layer.
 func (l *layer) inForce(sp *specs.Spec, p *Policy) LayerInForce {
-	out := LayerInForce{Layer: l.name, From: l.from, Missing: []string{}, Settings: []Setting{}}
+	out := LayerInForce{Layer: l.name, From: l.from, InForce: "off", Allowed: sentences(l.open, sp), NotAllowed: []string{}, Remains: []string{}, Missing: []string{}, Settings: []Setting{}, Steps: []string{}}
+	some := false
 	for _, n := range l.needs {
-		if !n.has(sp) {
-			out.Missing = append(out.Missing, n.say)
+		switch {
+		case n.has(sp):
+			some = some || !n.negative
+		default:
+			out.Missing = append(out.Missing, filled(n.say, n.what, sp))
 		}
+	}
+	if p != nil {
+		some = slices.ContainsFunc(keys, func(k Key) bool { return k.Layer == l.name && k.wider(&Policy{}, p) })
 	}
 	switch {
-	case p != nil && l.on(p), p == nil && len(out.Missing) == 0:
-		out.InForce = "on"
-	case p == nil && len(out.Missing) < len(l.needs):
-		out.InForce = "partly"
-	default:
-		out.InForce = "off"
-	}
-	if out.InForce == "on" {
-		out.Allowed, out.NotAllowed, out.Remains = l.allowed, l.denied, l.remains
-		if p != nil {
-			out.Missing = []string{}
-		} else if l.foreign != nil {
+	case p != nil && l.on(p):
+		out.Missing = []string{}
+		fallthrough
+	case p == nil && len(out.Missing) == 0:
+		out.InForce, out.Allowed, out.NotAllowed, out.Remains = "on", sentences(l.allowed, sp), l.denied, sentences(l.remains, sp)
+		if p == nil && l.foreign != nil {
 			out.NotAllowed = l.foreign
 		}
-		return out
+	case some:
+		out.InForce = "partly"
 	}
-	out.Allowed, out.NotAllowed, out.Remains = slices.Clone(l.open), []string{}, []string{}
-	if out.InForce == "partly" {
-		for i := range out.Allowed {
-			out.Allowed[i] += ", as far as what is missing leaves it open"
-		}
+	if p != nil && out.InForce != "off" {
+		out.Steps = sentences(l.steps, sp)
 	}
 	return out
 }
@@ -219,13 +234,13 @@ func (p *Policy) answers(h Host) []Answer {
 		}
 		return "yes: " + otherwise
 	}
-	key := say(slices.Contains(p.Filesystem.Hide, "/root") && slices.Contains(p.Filesystem.Hide, "/home"), "/root and /home are hidden", "it reads what the caller reads")
+	key := say(slices.Contains(p.Filesystem.Hide, "/root") && slices.Contains(p.Filesystem.Hide, "/home"), "it finds /root and /home empty", "it reads what the caller reads")
 	if key[0] == 'y' && self != "the caller" {
-		key = "only a key that everybody may read: files are open, but the program is " + self + ", who owns none (run by an ordinary user: yes, it is that user)"
+		key = "no, unless everybody may read the key: files are open to it, but it is " + self + ", who owns none (started by an ordinary user: yes, it is that user)"
 	}
 	fork := "yes: nothing caps processes"
 	if n := p.Processes.Max; n > 0 {
-		fork = say(n < 100, fmt.Sprintf("at most %d tasks are alive at once, the first fork beyond ends the run", n), fmt.Sprintf("up to %d tasks at once", n))
+		fork = say(n < 100, fmt.Sprintf("at most %d tasks are alive at once, and the first fork beyond ends the run (one after the other they may be more)", n), fmt.Sprintf("up to %d tasks at once", n))
 	}
 	survive := say(p.Processes.Isolate || p.Limits.Sweep, "its PID namespace ends with the run", "what it leaves running stays")
 	if !p.Processes.Isolate && p.Limits.Sweep {
@@ -235,6 +250,10 @@ func (p *Policy) answers(h Host) []Answer {
 	if p.Limits.Wall > 0 {
 		forever = fmt.Sprintf("no: SIGKILL after %v of wall clock", p.Limits.Wall)
 	}
+	gain := say(p.Capabilities.NoNewPrivileges && p.Capabilities.Drop, "no capability is left and none comes back", "by set-uid programs, as the caller can")
+	if gain[0] == 'y' && p.Processes.Isolate {
+		gain = "no, not on the host: what it has or gains holds within its user namespace"
+	}
 	return []Answer{
 		{"Can it read the SSH key in a home directory?", key},
 		{"Can it reach the network?", say(p.Network.Isolate, "its network namespace is empty; unix sockets with a path remain where they are not hidden", "as the caller can, localhost too")},
@@ -243,6 +262,6 @@ func (p *Policy) answers(h Host) []Answer {
 		{"Can it run for ever?", forever},
 		{"Can it read the caller's environment?", say(p.Environment.Scrub && p.Processes.Isolate, "it gets four variables and an own /proc", map[bool]string{true: "not its own, but the caller's through the host's /proc", false: "it gets all of it"}[p.Environment.Scrub])},
 		{"Can it change files of the host?", say(p.Filesystem.Isolate, "all but its own /tmp and /dev/shm is read-only", "those that "+self+" may write")},
-		{"Can it gain privileges?", say(p.Capabilities.NoNewPrivileges && p.Capabilities.Drop, "no capability is left and none comes back", map[bool]string{true: "inside its user namespace, not on the host", false: "by set-uid programs, as the caller can"}[p.Processes.Isolate])},
+		{"Can it gain privileges?", gain},
 	}
 }

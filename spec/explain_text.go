@@ -4,6 +4,7 @@ package spec
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
@@ -26,7 +27,7 @@ func (e *Explanation) headline() string {
 	if next := e.Level + 1; next <= L5 {
 		amounts += fmt.Sprintf("; what is missing to %v stands below", next)
 	}
-	return fmt.Sprintf("%s: not made by sbxrun, amounts to %s (without the supervisor: no wall clock, output cap, sweep)", e.Subject, amounts)
+	return fmt.Sprintf("%s: not made by sbxrun (so no wall clock, output cap, sweep), amounts to %s", e.Subject, amounts)
 }
 
 // lists gives the lists of a layer with their headings.
@@ -37,7 +38,36 @@ func (l *LayerInForce) lists() []struct {
 	return []struct {
 		name  string
 		items []string
-	}{{"allowed", l.Allowed}, {"not allowed", l.NotAllowed}, {"not stopped", l.Remains}, {"missing", l.Missing}}
+	}{{"allowed", l.Allowed}, {"not allowed", l.NotAllowed}, {"not stopped", l.Remains}, {"missing", l.Missing}, {"init's steps", joinedOrNone(l.Steps)}}
+}
+
+// joinedOrNone makes one item of many.
+func joinedOrNone(items []string) []string {
+	if len(items) == 0 {
+		return nil
+	}
+	return []string{strings.Join(items, ", ")}
+}
+
+// summary is the state of every layer in a line.
+func (e *Explanation) summary() string {
+	var out []string
+	for _, l := range e.Layers {
+		out = append(out, l.Layer+" "+l.InForce)
+	}
+	return strings.Join(out, ", ")
+}
+
+// fields are those of the layer's settings that the config has, each once.
+func (l *LayerInForce) fields() (out []string) {
+	for _, s := range l.Settings {
+		for _, f := range s.Fields {
+			if !slices.Contains(out, f) {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
 }
 
 // Text is the explanation for people, with the colours of a terminal if asked for.
@@ -49,7 +79,7 @@ func (e *Explanation) Text(colour bool) string {
 		return s
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\nconfig %s\n", paint(bold, e.headline()), e.Digest)
+	fmt.Fprintf(&b, "%s\nlayers  %s\nconfig  %s\n", paint(bold, e.headline()), e.summary(), e.Digest)
 	if len(e.Wider) > 0 {
 		fmt.Fprintf(&b, "%s\n", paint(yellow, "wider than the preset: "+strings.Join(e.Wider, ", ")))
 	}
@@ -71,7 +101,18 @@ func (e *Explanation) Text(colour bool) string {
 				fmt.Fprintf(&b, "  %-12s %s\n", name, item)
 			}
 		}
-		b.WriteString(l.table())
+		if e.Compiled {
+			b.WriteString(l.table())
+			continue
+		}
+		name := "config.json"
+		for _, f := range l.fields() {
+			fmt.Fprintf(&b, "  %-12s %s\n", name, shorten(f, maxField))
+			name = ""
+		}
+	}
+	if len(e.Start) > 0 {
+		fmt.Fprintf(&b, "\nsteps of init that start the program: %s\n", strings.Join(e.Start, ", "))
 	}
 	return b.String()
 }
@@ -111,7 +152,7 @@ func cell(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").R
 // Markdown is the explanation as a page.
 func (e *Explanation) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\nConfig `%s`\n", e.headline(), e.Digest)
+	fmt.Fprintf(&b, "# %s\n\nLayers: %s\n\nConfig `%s`\n", e.headline(), e.summary(), e.Digest)
 	if len(e.Answers) > 0 {
 		b.WriteString("\n| question | answer |\n|---|---|\n")
 	}
@@ -124,6 +165,12 @@ func (e *Explanation) Markdown() string {
 			for _, item := range list.items {
 				fmt.Fprintf(&b, "- %s: %s\n", list.name, item)
 			}
+		}
+		if !e.Compiled {
+			for _, f := range l.fields() {
+				fmt.Fprintf(&b, "- config.json: `%s`\n", shorten(f, maxField))
+			}
+			continue
 		}
 		b.WriteString("\n| key | value | from | enforced by | setting |\n|---|---|---|---|---|\n")
 		for _, s := range l.Settings {

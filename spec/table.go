@@ -219,16 +219,25 @@ func find(name string) (*Key, error) {
 
 // unknown names the nearest of the known names, when one is near.
 func unknown(name string, known []string) error {
-	best, distance := "", len(name)/2+2
+	if best := Nearest(name, known); best != "" {
+		return fmt.Errorf("unknown key %q, did you mean %q?", name, best)
+	}
+	return fmt.Errorf("unknown key %q", name)
+}
+
+// Nearest gives that of the known names which somebody may have meant, "" when none is
+// near.
+func Nearest(name string, known []string) string {
+	best, distance := "", (len(name)+2)/3+1
+	if len(name) < 2 {
+		return ""
+	}
 	for _, k := range known {
-		if d := editDistance(name, k); d < distance {
+		if d := editDistance(name, k); d < distance && d < len(k) {
 			best, distance = k, d
 		}
 	}
-	if best == "" {
-		return fmt.Errorf("unknown key %q", name)
-	}
-	return fmt.Errorf("unknown key %q, did you mean %q?", name, best)
+	return best
 }
 
 // editDistance counts insertions, deletions and replacements (Levenshtein).

@@ -30,6 +30,9 @@ func TestExplainTakesLevelsFilesBundlesAndConfigs(t *testing.T) {
 		t.Fatal(o)
 	}
 	foreign := filepath.Join(dir, "f")
+	if err := os.Mkdir(foreign, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if o := call(t, "spec", "--bundle", foreign); o.exit != 0 {
 		t.Fatal(o)
 	}
@@ -43,7 +46,7 @@ func TestExplainTakesLevelsFilesBundlesAndConfigs(t *testing.T) {
 		{[]string{"--cpu", "7s", policy}, "flag --cpu"},
 		{[]string{bundle}, "config.json"},
 		{[]string{filepath.Join(bundle, "config.json")}, "9s"},
-		{[]string{foreign}, "not made by sbxrun, amounts to L0"},
+		{[]string{foreign}, "not made by sbxrun (so no wall clock, output cap, sweep), amounts to L0"},
 		{[]string{"--markdown", "L1"}, "| `limits.wall` | 1.5s | preset L1 |"},
 	} {
 		o := call(t, append([]string{"explain"}, tc.args...)...)
@@ -89,6 +92,9 @@ func TestCheckExitsAndNamesThePlace(t *testing.T) {
 	wide := write(t, dir, "wide.yaml", "level: L5\nlimits: {wall: 1m}\n")
 	broken := write(t, dir, "broken.yaml", "level: L5\nlimits: {wal: 1m}\n")
 	foreign := filepath.Join(dir, "f")
+	if err := os.Mkdir(foreign, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if o := call(t, "spec", "--bundle", foreign); o.exit != 0 {
 		t.Fatal(o)
 	}

@@ -19,7 +19,7 @@ import (
 var checkCommand = &cli.Command{
 	Name:      "check",
 	Usage:     "look for holes and contradictions in a policy or a config.json",
-	ArgsUsage: "(POLICY | BUNDLE | config.json)",
+	ArgsUsage: "(LEVEL | POLICY | BUNDLE | config.json)",
 	Description: "Exit code: 0 no error, 1 a finding of severity error or of a required rule,\n" +
 		"2 the question could not be answered.",
 	Flags: []cli.Flag{
@@ -74,7 +74,7 @@ func requiredRules(list string) ([]string, error) {
 	}
 	for _, id := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
 		if !slices.Contains(all, id) {
-			return nil, fmt.Errorf("--require: there is no rule %q, see sbxrun check --rules", id)
+			return nil, fmt.Errorf("--require: there is no rule %q%s, see sbxrun check --rules", id, didYouMean(id, all, strconv.Quote))
 		}
 		out = append(out, id)
 	}

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -31,7 +32,7 @@ var codeCommand = &cli.Command{
 	Usage:     "run a program under a policy and print its output or its verdict",
 	ArgsUsage: "(FILE | - | -- CMD ARG…)",
 	Flags: append(policyFlags(),
-		&cli.StringFlag{Name: "lang", Usage: "language of FILE or stdin: " + strings.Join(languageNames(), ", ")},
+		&cli.StringFlag{Name: "lang", Usage: "`NAME` of the language of FILE or stdin: " + strings.Join(languageNames(), ", ")},
 		&cli.StringSliceFlag{Name: "in", Usage: "put `HOST[:NAME]` into the working directory"},
 		&cli.StringSliceFlag{Name: "out", Usage: "take `NAME[:HOST]` out of it after the run"},
 		&cli.BoolFlag{Name: "stdin", Usage: "give the program sbxrun's stdin instead of /dev/null"},
@@ -60,7 +61,7 @@ func languageOf(name, file string) (runtime.Language, error) {
 	}
 	switch {
 	case name != "":
-		return runtime.Language{}, fmt.Errorf("--lang: unknown language %q (known: %s)", name, strings.Join(languageNames(), ", "))
+		return runtime.Language{}, fmt.Errorf("--lang: unknown language %q%s, known are %s", name, didYouMean(name, languageNames(), strconv.Quote), strings.Join(languageNames(), ", "))
 	case file == "-":
 		return runtime.Language{}, fmt.Errorf("code from stdin needs --lang")
 	}

@@ -4,12 +4,12 @@
 package main
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
 
 	"github.com/sbxrun/sbxrun/runtime"
@@ -57,7 +57,11 @@ var compileCommand = &cli.Command{
 			_, err = fmt.Println(digest)
 			return err
 		}
-		return writeConfig(os.Stdout, sp)
+		text, err := spec.Encode(sp)
+		if err == nil {
+			_, err = os.Stdout.Write(text)
+		}
+		return err
 	},
 }
 
@@ -75,15 +79,12 @@ func rootOf(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-func writeConfig(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "\t")
-	return enc.Encode(v)
-}
-
 // writeBundle makes dir with config.json in it. A config that is there stays.
-func writeBundle(dir string, v any) error {
+func writeBundle(dir string, sp *specs.Spec) error {
+	text, err := spec.Encode(sp)
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -91,11 +92,8 @@ func writeBundle(dir string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write the bundle: %w", err)
 	}
-	if err := writeConfig(f, v); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
 }
 
 var specCommand = &cli.Command{

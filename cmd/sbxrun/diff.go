@@ -35,8 +35,8 @@ func answering(action func(*cli.Context) error) cli.ActionFunc {
 var diffCommand = &cli.Command{
 	Name:      "diff",
 	Usage:     "say what one policy allows that another does not",
-	ArgsUsage: "A B",
-	Description: "A and B are each a LEVEL, a POLICY file, a BUNDLE or a config.json.\n" +
+	ArgsUsage: "(LEVEL | POLICY | BUNDLE | config.json) (LEVEL | …)",
+	Description: "Says what B, the second, allows that A does not, and the reverse.\n" +
 		"Exit code: 0 equal, 1 different, 2 error.",
 	Flags: []cli.Flag{
 		&cli.BoolFlag{Name: "exit-wider", Usage: "exit with 1 only when B allows something that A does not"},

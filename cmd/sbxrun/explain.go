@@ -9,12 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/sbxrun/sbxrun/runtime"
 	"github.com/sbxrun/sbxrun/spec"
@@ -42,16 +43,10 @@ var explainCommand = &cli.Command{
 		case c.Bool("markdown"):
 			_, err = io.WriteString(os.Stdout, e.Markdown())
 		default:
-			_, err = io.WriteString(os.Stdout, e.Text(colourful(os.Stdout)))
+			err = show(os.Stdout, e.Text(colourful(os.Stdout)))
 		}
 		return err
 	},
-}
-
-// colourful says whether f is a terminal of somebody who wants colours.
-func colourful(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 func explanationOf(c *cli.Context) (*spec.Explanation, error) {
@@ -122,7 +117,11 @@ func readSubject(name string) (*subject, error) {
 	}
 	text, err := readFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", name, err)
+		hint := ""
+		if errors.Is(err, fs.ErrNotExist) && file == name {
+			hint = didYouMean(name, levelNames(), strconv.Quote)
+		}
+		return nil, fmt.Errorf("%w%s", err, hint)
 	}
 	var probe struct {
 		Version *json.RawMessage `json:"ociVersion"`

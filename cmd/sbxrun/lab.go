@@ -18,9 +18,10 @@ import (
 )
 
 var labCommand = &cli.Command{
-	Name:      "lab",
-	Usage:     "attack the sandbox on this machine at each level; exit 1 when a level does not keep its promise",
-	ArgsUsage: "[ATTACK…]",
+	Name:        "lab",
+	Usage:       "attack the sandbox on this machine at each level",
+	ArgsUsage:   "[ATTACK…]",
+	Description: "Exit code: 1 when a level does not keep its promise.",
 	Flags: []cli.Flag{
 		&cli.BoolFlag{Name: "ablation", Usage: "also try each layer alone: how deep the defence is"},
 		&cli.BoolFlag{Name: "plants", Usage: "plant defects and see that each is caught (a binary built with the tag plants)"},
@@ -28,7 +29,7 @@ var labCommand = &cli.Command{
 		&cli.BoolFlag{Name: "junit", Usage: "print JUnit XML"},
 		&cli.BoolFlag{Name: "markdown", Usage: "print the table of the README (with --ablation)"},
 		&cli.StringFlag{Name: "html", Usage: "write one self-contained page to `FILE`"},
-		&cli.StringFlag{Name: "cgroup", Usage: "on or off; without it, on where it can be had"},
+		&cli.StringFlag{Name: "cgroup", Usage: "`on|off`; without it, on where it can be had"},
 	},
 	Action: runLab,
 }

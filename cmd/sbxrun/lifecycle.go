@@ -207,7 +207,7 @@ func discard(c *cli.Context, damage error) error {
 var listCommand = &cli.Command{
 	Name: "list", Usage: "list the containers",
 	Flags: []cli.Flag{
-		&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
+		&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "`table|json`"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "ids only"},
 	},
 	Action: func(c *cli.Context) error {
@@ -253,7 +253,7 @@ func printStates(c *cli.Context, states []runtime.State) error {
 
 var psCommand = &cli.Command{
 	Name: "ps", Usage: "list the processes of a container", ArgsUsage: "ID [PS OPTION…]",
-	Flags: []cli.Flag{&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"}},
+	Flags: []cli.Flag{&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "`table|json`"}},
 	Action: func(c *cli.Context) error {
 		return look(c, func(ct *runtime.Container) error {
 			pids, err := ct.Processes()
@@ -312,16 +312,16 @@ var updateCommand = &cli.Command{
 	Name: "update", Usage: "change the limits of a container", ArgsUsage: "ID",
 	Flags: []cli.Flag{
 		&cli.StringFlag{Name: "resources", Aliases: []string{"r"}, Usage: "LinuxResources as JSON in `FILE`, - for stdin"},
-		&cli.StringFlag{Name: "memory", Usage: "memory limit in bytes, or 64M"},
-		&cli.StringFlag{Name: "memory-swap", Usage: "memory and swap in bytes, -1 for no limit"},
-		&cli.StringFlag{Name: "memory-reservation", Usage: "soft limit in bytes"},
+		&cli.StringFlag{Name: "memory", Usage: "memory limit, `BYTES` or 64M"},
+		&cli.StringFlag{Name: "memory-swap", Usage: "memory and swap in `BYTES`, -1 for no limit"},
+		&cli.StringFlag{Name: "memory-reservation", Usage: "soft limit in `BYTES`"},
 		&cli.Int64Flag{Name: "cpu-quota", Usage: "microseconds in each period"},
 		&cli.Uint64Flag{Name: "cpu-period", Usage: "microseconds"},
 		&cli.Uint64Flag{Name: "cpu-share", Usage: "relative weight"},
 		&cli.Uint64Flag{Name: "cpu-rt-period", Usage: "microseconds, realtime"},
 		&cli.Int64Flag{Name: "cpu-rt-runtime", Usage: "microseconds in each realtime period"},
-		&cli.StringFlag{Name: "cpuset-cpus", Usage: "e.g. 0-1"},
-		&cli.StringFlag{Name: "cpuset-mems", Usage: "e.g. 0"},
+		&cli.StringFlag{Name: "cpuset-cpus", Usage: "`CPUS`, e.g. 0-1"},
+		&cli.StringFlag{Name: "cpuset-mems", Usage: "`NODES`, e.g. 0"},
 		&cli.Int64Flag{Name: "pids-limit", Usage: "tasks, -1 for no limit"},
 		&cli.UintFlag{Name: "blkio-weight", Usage: "10 to 1000"},
 		&cli.StringFlag{Name: "kernel-memory", Usage: "no effect but a warning: the kernel has given it up"},

@@ -45,42 +45,11 @@ func main() {
 	lab.Become()
 	runtime.BecomeSupervisor()
 	becomeHolder()
-	app := &cli.App{
-		Name:    "sbxrun",
-		Usage:   "run code that nobody has read, under a policy that a person can read",
-		Version: version,
-		// A comma is a character of file names and values like any other.
-		DisableSliceFlagSeparator: true,
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "root", Usage: "`DIR` for the state of containers"},
-			&cli.StringFlag{Name: "log", Usage: "append errors and warnings to `FILE`"},
-			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "text or json"},
-			&cli.BoolFlag{Name: "debug", Usage: "say in the log what is done, step by step"},
-			&cli.StringFlag{Name: "criu", Usage: "no effect: there is no checkpoint", Hidden: true},
-			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "let systemd make control groups: scopes"},
-			&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "no effect: what the user can do is seen"},
-		},
-		Commands:        slices.Concat(ownCommands(), runcCommands()),
-		CommandNotFound: func(c *cli.Context, name string) {},
-		Action:          noCommand,
-		ExitErrHandler:  func(*cli.Context, error) {},
-		Writer:          os.Stdout,
-		ErrWriter:       os.Stderr,
-	}
+	cli.HelpPrinter = printHelp
 	cli.VersionPrinter = func(*cli.Context) {
 		fmt.Printf("sbxrun version %s\nspec: %s\ngo: %s\n", version, specs.Version, goruntime.Version())
 	}
-	asked := named(app, os.Args)
-	app.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(asked, err) }
-	app.Before = func(c *cli.Context) error {
-		if err := checkGlobals(c); err != nil {
-			return &failure{err, usageCode(asked)}
-		}
-		return nil
-	}
-	for _, c := range slices.Concat(app.Commands, sessionCommand.Subcommands) {
-		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(c, err) }
-	}
+	app := newApp()
 	err := app.Run(flagsFirst(app, os.Args))
 	var status exitStatus
 	switch {
@@ -91,6 +60,58 @@ func main() {
 		report("error", err)
 		os.Exit(exitOfError(err))
 	}
+}
+
+// newApp is the table of everything that the command line understands.
+func newApp() *cli.App {
+	app := &cli.App{
+		Name:    "sbxrun",
+		Usage:   "run code that nobody has read, under a policy that a person can read",
+		Version: version,
+		// A comma is a character of file names and values like any other.
+		DisableSliceFlagSeparator: true,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "root", Usage: "`DIR` for the state of containers"},
+			&cli.StringFlag{Name: "log", Usage: "append errors and warnings to `FILE`"},
+			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`text|json`"},
+			&cli.BoolFlag{Name: "debug", Usage: "say in the log what is done, step by step"},
+			&cli.StringFlag{Name: "criu", Usage: "no effect: there is no checkpoint", Hidden: true},
+			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "let systemd make control groups: scopes"},
+			&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "no effect: what the user can do is seen", Hidden: true},
+		},
+		Commands:       commands(),
+		Action:         noCommand,
+		ExitErrHandler: func(*cli.Context, error) {},
+		Writer:         os.Stdout,
+		ErrWriter:      os.Stderr,
+	}
+	asked := askedFor(app, os.Args)
+	app.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(asked, plainer(err, app.Flags)) }
+	app.Before = func(c *cli.Context) error {
+		if err := checkGlobals(c); err != nil {
+			return &failure{err, usageCode(asked)}
+		}
+		return nil
+	}
+	withUsageErrors(app.Commands)
+	return app
+}
+
+// withUsageErrors lets every command tell of its flags what is wrong with them.
+func withUsageErrors(all []*cli.Command) {
+	for _, c := range all {
+		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(c, err) }
+		withUsageErrors(c.Subcommands)
+	}
+}
+
+// commands are grouped by who uses them.
+func commands() []*cli.Command {
+	return slices.Concat(
+		group("to run a program", codeCommand, sessionCommand, mcpCommand, runCommand),
+		group("to know what it may do", explainCommand, diffCommand, checkCommand, compileCommand),
+		group("to know the machine", doctorCommand, labCommand, completionCommand),
+		group(forEngines, runcCommands()...))
 }
 
 // exitOfError is runc's exit code for the commands that engines know from there.
@@ -104,12 +125,12 @@ func exitOfError(err error) int {
 
 // ownCommands are those that runc does not have.
 func ownCommands() []*cli.Command {
-	return []*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, sessionCommand, mcpCommand, doctorCommand, labCommand}
+	return []*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, sessionCommand, mcpCommand, doctorCommand, labCommand, completionCommand}
 }
 
 // runcCommands are those that mean the same as runc's.
 func runcCommands() []*cli.Command {
-	all := []*cli.Command{runCommand, asRunc(execCommand, 255)}
+	all := []*cli.Command{asRunc(execCommand, 255)}
 	for _, c := range []*cli.Command{
 		specCommand, createCommand, startCommand, stateCommand, killCommand, deleteCommand, psCommand, listCommand, pauseCommand,
 		resumeCommand, updateCommand, eventsCommand, featuresCommand, refusedCommand("checkpoint"), refusedCommand("restore"),
@@ -148,7 +169,7 @@ func usageError(c *cli.Command, err error) error {
 	if c == nil {
 		return &failure{fmt.Errorf("%w, see sbxrun --help", err), usageCode(c)}
 	}
-	err = fmt.Errorf("%s: %w, see sbxrun %s --help", c.Name, err, c.Name)
+	err = fmt.Errorf("%s: %w, see sbxrun %s --help", c.Name, plainer(err, c.Flags), c.Name)
 	if (c == codeCommand || c == sessionRun) && slices.Contains(os.Args, "--json") {
 		return errors.Join(printJSON(os.Stdout, runtime.Refused(err)), exitStatus(exitRefused))
 	}
@@ -175,8 +196,8 @@ const exitUnknown = 3
 // another program's.
 func flagsFirst(app *cli.App, args []string) []string {
 	at := commandAt(app, args)
-	c := named(app, args)
-	if c == nil || !slices.Contains([]string{"create", "start", "state", "kill", "delete", "list", "pause", "resume", "update", "events", "features", "spec", "run"}, c.Name) {
+	c := askedFor(app, args)
+	if c == nil || !slices.Contains([]string{"create", "start", "state", "kill", "delete", "list", "pause", "resume", "update", "events", "features", "spec", "run", "explain", "diff", "check", "doctor", "lab"}, c.Name) {
 		return args
 	}
 	var flags, rest []string
@@ -204,8 +225,8 @@ func commandAt(app *cli.App, args []string) int {
 	return min(at, len(args))
 }
 
-// named is the command that is asked for, nil where there is none of the name.
-func named(app *cli.App, args []string) *cli.Command {
+// askedFor is the command that is asked for, nil where there is none of the name.
+func askedFor(app *cli.App, args []string) *cli.Command {
 	if at := commandAt(app, args); at < len(args) {
 		return app.Command(args[at])
 	}
@@ -242,7 +263,11 @@ func checkGlobals(c *cli.Context) error {
 
 func noCommand(c *cli.Context) error {
 	if name := c.Args().First(); name != "" {
-		return &failure{fmt.Errorf("unknown command %q: No help topic for '%s', see sbxrun --help", name, name), exitUnknown}
+		var known []string
+		for _, c := range visible(c.App.Commands) {
+			known = append(known, c.Names()...)
+		}
+		return &failure{fmt.Errorf("unknown command %q: No help topic for '%s'%s, see sbxrun --help", name, name, didYouMean(name, known, strconv.Quote)), exitUnknown}
 	}
 	return cli.ShowAppHelp(c)
 }

@@ -21,7 +21,7 @@ import (
 
 var mcpCommand = &cli.Command{
 	Name:  "mcp",
-	Usage: "serve the Model Context Protocol on stdin and stdout: a model runs code under the policy given here",
+	Usage: "serve a session to a model, by the Model Context Protocol on stdio",
 	Flags: append(policyFlags(),
 		&cli.IntFlag{Name: "warm", Usage: "keep `N` prepared runs waiting"},
 	),

@@ -16,16 +16,16 @@ import (
 type policyFlag struct{ name, key, usage string }
 
 var policyKeys = []policyFlag{
-	{"wall", "limits.wall", "wall clock, e.g. 10s"},
-	{"cpu", "limits.cpu", "CPU time, e.g. 5s"},
-	{"memory", "limits.memory", "memory, e.g. 512MiB"},
-	{"file-size", "limits.file-size", "largest file, e.g. 10MiB"},
-	{"files", "limits.files", "open files"},
-	{"procs", "processes.max", "processes and threads alive at once"},
-	{"output-chars", "limits.output-chars", "characters of each stream in the result"},
-	{"output-held", "limits.output-held", "bytes of each stream ever held"},
-	{"workdir-size", "workdir.size", "total size of the working directory (from L5)"},
-	{"cgroup", "cgroup", "on, or off to go without a control group"},
+	{"wall", "limits.wall", "`TIME` of wall clock, e.g. 10s"},
+	{"cpu", "limits.cpu", "CPU `TIME`, e.g. 5s"},
+	{"memory", "limits.memory", "memory `SIZE`, e.g. 512MiB"},
+	{"file-size", "limits.file-size", "`SIZE` of the largest file, e.g. 10MiB"},
+	{"files", "limits.files", "`N` open files"},
+	{"procs", "processes.max", "`N` processes and threads alive at once"},
+	{"output-chars", "limits.output-chars", "`N` characters of each stream in the result"},
+	{"output-held", "limits.output-held", "`SIZE` of each stream ever held"},
+	{"workdir-size", "workdir.size", "total `SIZE` of the working directory (from L5)"},
+	{"cgroup", "cgroup", "`on|off`: off goes without a control group"},
 }
 
 func policyFlags() []cli.Flag {
@@ -34,10 +34,10 @@ func policyFlags() []cli.Flag {
 		&cli.StringFlag{Name: "policy", Usage: "policy `FILE` (YAML or JSON)"},
 		&cli.StringSliceFlag{Name: "env", Usage: "set `K=V` for the program"},
 		&cli.StringSliceFlag{Name: "hide", Usage: "hide `PATH` from the program (from L5)"},
-		&cli.BoolFlag{Name: "workdir", Usage: "give the program a private working directory; from L2 on it has one", DefaultText: "by level"},
+		&cli.BoolFlag{Name: "workdir", Usage: "a private working directory; from L2 on there is one", Category: keyFlags},
 	}
 	for _, k := range policyKeys {
-		flags = append(flags, &cli.StringFlag{Name: k.name, Usage: k.usage, DefaultText: "by level"})
+		flags = append(flags, &cli.StringFlag{Name: k.name, Usage: k.usage, Category: keyFlags})
 	}
 	return flags
 }
