@@ -222,10 +222,14 @@ func (k *Key) setting(config any, p *Policy, origin map[string]string) Setting {
 	return s
 }
 
+// firstUnused is the first id that no distribution hands out (systemd's documentation
+// of uid ranges); a config that maps to one was compiled by root.
+const firstUnused = 1 << 31
+
 // answers answers what a stranger asks first.
 func (p *Policy) answers(h Host) []Answer {
 	self := "the caller"
-	if p.Processes.Isolate && h.UID == 0 {
+	if p.Processes.Isolate && (h.UID == 0 && h.RunID != 0 || h.UID >= firstUnused) {
 		self = "an unused host user"
 	}
 	say := func(no bool, because, otherwise string) string {

@@ -112,8 +112,11 @@ func joinsNetwork(sp *specs.Spec) bool {
 // variables lists the names in the environment of the config.
 func variables(sp *specs.Spec) string { return variablesBut(sp) }
 
-// otherVariables lists those that are not in every container.
+// otherVariables lists those of a foreign config that are not in every container.
 func otherVariables(sp *specs.Spec) string {
+	if IsCompiled(sp) {
+		return ""
+	}
 	return variablesBut(sp, "PATH", "LANG", "HOME", "TMPDIR", "TERM", "HOSTNAME", "container")
 }
 

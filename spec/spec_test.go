@@ -76,9 +76,116 @@ func TestAPolicyComesBackFromItsConfig(t *testing.T) {
 		if !reflect.DeepEqual(p, back) {
 			t.Fatalf("policy %d:\n%+v\ncame back as\n%+v", i, p, back)
 		}
+		sameExplained(t, p, host, &read)
 		again, _ := Compile(back, host, program)
 		if text2, _ := json.Marshal(again); !bytes.Equal(text, text2) {
 			t.Fatalf("policy %d does not compile to the same bytes twice", i)
+		}
+	}
+}
+
+// sameExplained sees that explain says the same of the policy and of its config.
+func sameExplained(t *testing.T, p Policy, host Host, sp *specs.Spec) {
+	t.Helper()
+	one, err := Explain("x", p, host, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := ExplainSpec("x", sp)
+	if err != nil {
+		t.Fatalf("explain %+v: %v", p, err)
+	}
+	values := func(e *Explanation) (out []string) {
+		out = append(out, fmt.Sprint(e.Level, e.Wider, e.Answers))
+		for _, l := range e.Layers {
+			out = append(out, fmt.Sprint(l.Layer, l.InForce, l.Missing))
+			for _, s := range l.Settings {
+				out = append(out, fmt.Sprint(s.Key, "=", s.Value, s.Wider))
+			}
+		}
+		return out
+	}
+	if a, b := values(one), values(two); !slices.Equal(a, b) {
+		t.Fatalf("the policy is explained as\n%q\nits config as\n%q", a, b)
+	}
+}
+
+// leaf is a field of Policy that holds a value and no further fields.
+type leaf struct {
+	name  string
+	index []int
+}
+
+func leaves(typ reflect.Type, name string, at []int) (out []leaf) {
+	for i := range typ.NumField() {
+		f, index := typ.Field(i), append(slices.Clone(at), i)
+		if f.Type.Kind() == reflect.Struct {
+			out = append(out, leaves(f.Type, name+f.Name+".", index)...)
+		} else {
+			out = append(out, leaf{name + f.Name, index})
+		}
+	}
+	return out
+}
+
+// A field that no key sets, and so no test generates, would be outside of everything
+// that is proved here.
+func TestEveryFieldOfAPolicyIsGenerated(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	seen := map[string]map[string]bool{}
+	all := leaves(reflect.TypeFor[Policy](), "", nil)
+	for range 10000 {
+		p := generated(r)
+		for _, l := range all {
+			if seen[l.name] == nil {
+				seen[l.name] = map[string]bool{}
+			}
+			seen[l.name][fmt.Sprint(reflect.ValueOf(p).FieldByIndex(l.index))] = true
+		}
+	}
+	if len(all) != len(keys)+1 { // and the level
+		t.Errorf("a policy has %d fields and %d keys", len(all), len(keys))
+	}
+	for _, l := range all {
+		// Beside those of the presets, which alone differ in most.
+		presets := map[string]bool{}
+		for _, level := range levels() {
+			presets[fmt.Sprint(reflect.ValueOf(Preset(level)).FieldByIndex(l.index))] = true
+		}
+		kind := reflect.ValueOf(Policy{}).FieldByIndex(l.index).Kind()
+		if n := len(seen[l.name]); n < 2 || kind != reflect.Bool && kind != reflect.String && l.name != "Level" && n <= len(presets) {
+			t.Errorf("%s has only the values %v", l.name, seen[l.name])
+		}
+	}
+}
+
+// change gives a field another value, whatever that means.
+func change(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(!v.Bool())
+	case reflect.Int, reflect.Int64:
+		v.SetInt(v.Int() + 1)
+	case reflect.String:
+		v.SetString(map[string]string{"on": "off", "off": "on"}[v.String()])
+	case reflect.Slice:
+		v.Set(reflect.Append(v, reflect.ValueOf("/added")))
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"ADDED": "1"}))
+	default:
+		panic("a kind of field that nobody thought of: " + v.Kind().String())
+	}
+}
+
+func TestDiffFindsAChangeOfEveryField(t *testing.T) {
+	for _, level := range levels() {
+		for _, l := range leaves(reflect.TypeFor[Policy](), "", nil) {
+			a, b := Preset(level), Preset(level)
+			b.Filesystem.Hide = slices.Clone(b.Filesystem.Hide)
+			change(reflect.ValueOf(&b).Elem().FieldByIndex(l.index))
+			if d := Diff(a, b); len(d) != 1 {
+				t.Errorf("%v: a change of %s gives %+v", level, l.name, d)
+			}
 		}
 	}
 }
