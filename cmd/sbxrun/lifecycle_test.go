@@ -345,7 +345,6 @@ func TestWhatCannotBeDoneIsRefusedInThisLife(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"create", "--bundle", e.bundle, "--no-pivot", "x"}, "--no-pivot"},
 		{[]string{"create", "--bundle", e.bundle, "../x"}, "invalid container ID"},
 		{[]string{"create", "--bundle", e.bundle}, "requires exactly 1 argument"},
 		{[]string{"start", "nobody"}, "does not exist"},
