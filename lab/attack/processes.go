@@ -189,7 +189,10 @@ func findKey(args []string) {
 func leaveGroup(args []string) {
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
 	for _, g := range append(groups, "/sys/fs/cgroup/cgroup.procs") {
-		_ = os.WriteFile(g, []byte("0"), 0) // not everywhere there is one
+		if f, err := os.OpenFile(g, os.O_WRONLY, 0); err == nil { // not everywhere there is one, and none is made
+			_, _ = f.WriteString("0")
+			f.Close()
+		}
 	}
 	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0)
 	cmd := exec.Command("/proc/self/exe", "daemon-body", arg(args, 0))
