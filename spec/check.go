@@ -6,9 +6,13 @@ package spec
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"path"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -43,7 +47,10 @@ type hit struct{ at, what string }
 type Finding struct {
 	Rule     string   `json:"rule"`
 	Severity Severity `json:"severity"`
-	Place    string   `json:"place"` // a JSON pointer (RFC 6901), or file:line
+	Place    string   `json:"place"` // a JSON pointer (RFC 6901), or file:line:column
+	File     string   `json:"file"`
+	Line     int      `json:"line"` // 0 where it is not known
+	Column   int      `json:"column"`
 	Message  string   `json:"message"`
 	Advice   string   `json:"advice"`
 }
@@ -60,20 +67,34 @@ const (
 
 // Check looks at a config.json. Its text is decoded here, so that what is no config
 // is a finding, too.
-func Check(text []byte) []Finding {
+func Check(file string, text []byte) []Finding {
+	out := checkConfig(text)
+	for i := range out {
+		f := &out[i]
+		f.File = file
+		if f.Line == 0 {
+			f.Line, f.Column = locate(text, f.Place)
+		}
+	}
+	return out
+}
+
+func checkConfig(text []byte) []Finding {
 	var sp specs.Spec
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&sp); err != nil {
-		return []Finding{finding(RuleInvalid, "", err.Error())}
+	err := dec.Decode(&sp)
+	if err == nil {
+		if _, more := dec.Token(); more != io.EOF {
+			err = errors.New("something follows the JSON object")
+		}
+	}
+	if err != nil {
+		return []Finding{undecoded(text, err, int(dec.InputOffset()))}
 	}
 	out := []Finding{}
 	if IsCompiled(&sp) {
-		p, err := FromSpec(&sp)
-		if err != nil {
-			return append(out, finding(RuleEdited, "", err.Error()))
-		}
-		return append(out, CheckPolicy(&File{Policy: p})...)
+		return checkCompiled(&sp)
 	}
 	for _, r := range rules {
 		if r.look == nil {
@@ -86,6 +107,54 @@ func Check(text []byte) []Finding {
 	return out
 }
 
+// undecoded says where and why a text is no config.
+func undecoded(text []byte, err error, offset int) Finding {
+	f := finding(RuleInvalid, "", strings.TrimPrefix(err.Error(), "json: "))
+	var syntax *json.SyntaxError
+	var typ *json.UnmarshalTypeError
+	var name string
+	switch {
+	case errors.As(err, &syntax):
+		f.Line, f.Column = position(text, int(syntax.Offset)-1)
+	case errors.As(err, &typ):
+		f.Place, f.Message = "/"+strings.ReplaceAll(typ.Field, ".", "/"), fmt.Sprintf("%s: a JSON %s is not what belongs there", typ.Field, typ.Value)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		f.Message = "the JSON object does not end"
+		f.Line, f.Column = position(text, len(text))
+	default:
+		if n, _ := fmt.Sscanf(err.Error(), "json: unknown field %q", &name); n == 1 {
+			offset = bytes.Index(text, []byte(strconv.Quote(name)))
+		}
+		f.Line, f.Column = position(text, offset)
+	}
+	return f
+}
+
+// checkCompiled reads a config as the policy that it was compiled from. Its findings
+// are about keys, which stand in the config somewhere.
+func checkCompiled(sp *specs.Spec) []Finding {
+	config, err := tree(sp)
+	if err != nil {
+		return []Finding{finding(RuleInvalid, "", err.Error())}
+	}
+	p, err := FromSpec(sp)
+	if err != nil {
+		at, _, _ := strings.Cut(err.Error(), ":")
+		return []Finding{finding(RuleEdited, pointerTo(config, at), err.Error())}
+	}
+	out := CheckPolicy(&File{Policy: p})
+	for i, f := range out {
+		k, _ := find(f.Place) // CheckPolicy puts the key there
+		out[i].Place = ""
+		for _, at := range k.Fields {
+			if to := pointerTo(config, at); len(to) > len(out[i].Place) {
+				out[i].Place = to
+			}
+		}
+	}
+	return out
+}
+
 // CheckPolicy looks at a policy. What Validate refuses never comes here.
 func CheckPolicy(f *File) []Finding {
 	out := []Finding{}
@@ -93,26 +162,43 @@ func CheckPolicy(f *File) []Finding {
 		value, _ := f.Policy.Get(key) // the key is from the table
 		preset := Preset(f.Policy.Level)
 		was, _ := preset.Get(key)
-		place := f.Origin[key]
-		if place == "" {
-			place = key
+		message := fmt.Sprintf("%s is %q, the preset of %v has %q", key, shorten(value, 60), f.Policy.Level, shorten(was, 60))
+		if place := f.Origin[key]; place != "" {
+			out = append(out, inFile(finding(RuleWider, place, message)))
+		} else {
+			out = append(out, finding(RuleWider, key, message))
 		}
-		out = append(out, finding(RuleWider, place, fmt.Sprintf("%s is %q, the preset of %v has %q", key, shorten(value, 60), f.Policy.Level, shorten(was, 60))))
 	}
 	return out
 }
 
+// inFile takes file, line and column out of the place.
+func inFile(f Finding) Finding {
+	f.File, f.Line, f.Column = SplitPlace(f.Place)
+	return f
+}
+
 func finding(id, place, message string) Finding {
+	f := Finding{Rule: id, Severity: SeverityError, Place: place, Message: message}
 	for _, r := range rules {
 		if r.ID == id {
-			return Finding{id, r.Severity, place, message, r.Advice}
+			f.Severity, f.Advice = r.Severity, r.Advice
 		}
 	}
-	return Finding{id, SeverityError, place, message, ""}
+	return f
 }
 
 // InvalidPolicy is the finding about a policy file that does not read.
-func InvalidPolicy(place string, err error) Finding { return finding(RuleInvalid, place, err.Error()) }
+func InvalidPolicy(name string, err error) Finding {
+	if m := placeBefore.FindStringSubmatch(err.Error()); m != nil {
+		return inFile(finding(RuleInvalid, m[1], m[2]))
+	}
+	f := finding(RuleInvalid, name, strings.TrimPrefix(err.Error(), name+": "))
+	f.File = name
+	return f
+}
+
+var placeBefore = regexp.MustCompile(`^(.*?:\d+(?::\d+)?): (.*)$`)
 
 // pointer makes a JSON pointer.
 func pointer(parts ...any) string {
@@ -207,21 +293,18 @@ func contradiction(sp *specs.Spec) (out []hit) {
 }
 
 // FindingsText is the findings for people, one line each and the advice below.
-func FindingsText(name string, all []Finding) string {
+func FindingsText(all []Finding) string {
 	var b strings.Builder
 	for _, f := range all {
-		fmt.Fprintf(&b, "%s: %s: %s: %s\n  %s\n", f.where(name), f.Severity, f.Rule, strings.ReplaceAll(f.Message, "\n", " "), f.Advice)
+		place := f.Place
+		switch {
+		case strings.HasPrefix(place, f.File): // file:line:column
+		case place == "":
+			place = placeIn(f.File, f.Line, f.Column)
+		default:
+			place = f.File + "#" + place
+		}
+		fmt.Fprintf(&b, "%s: %s: %s: %s\n  %s\n", place, f.Severity, f.Rule, strings.ReplaceAll(f.Message, "\n", " "), f.Advice)
 	}
 	return b.String()
-}
-
-// where is the place as people write it: file:line, or file#pointer.
-func (f *Finding) where(name string) string {
-	if strings.HasPrefix(f.Place, "/") && strings.HasSuffix(name, ".json") {
-		return name + "#" + f.Place
-	}
-	if f.Place == "" {
-		return name
-	}
-	return f.Place
 }

@@ -66,7 +66,7 @@ func found(fs []Finding) (ids []string) {
 }
 
 func TestEachRuleFindsItsBadExampleAndNotItsGoodOne(t *testing.T) {
-	if fs := Check([]byte(clean)); len(fs) != 0 {
+	if fs := Check("c", []byte(clean)); len(fs) != 0 {
 		t.Fatalf("the clean config has findings: %+v", fs)
 	}
 	for _, r := range Rules() {
@@ -76,12 +76,71 @@ func TestEachRuleFindsItsBadExampleAndNotItsGoodOne(t *testing.T) {
 		if r.Bad == "" {
 			continue
 		}
-		fs := Check(patched(t, r.Bad))
+		fs := Check("c", patched(t, r.Bad))
 		if !slices.Contains(found(fs), r.ID) {
 			t.Errorf("%s does not find its bad example: %+v", r.ID, fs)
 		}
-		if fs := Check(patched(t, r.Good)); slices.Contains(found(fs), r.ID) {
+		if fs := Check("c", patched(t, r.Good)); slices.Contains(found(fs), r.ID) {
 			t.Errorf("%s finds its good example: %+v", r.ID, fs)
+		}
+	}
+}
+
+// A finding must lead to the place in the file, and the pointer to what is there.
+func TestEveryFindingHasAPlaceInItsConfig(t *testing.T) {
+	for _, r := range Rules() {
+		if r.Bad == "" {
+			continue
+		}
+		text := patched(t, r.Bad)
+		for _, f := range Check("dir/config.json", text) {
+			if f.File != "dir/config.json" || f.Line < 1 || f.Column < 1 || f.Message == "" || f.Advice == "" {
+				t.Errorf("%s: %+v", r.ID, f)
+			}
+		}
+	}
+}
+
+func TestPlacesInConfigs(t *testing.T) {
+	const text = "{\n  \"a\": 1,\n  \"b\": [ {\"c/d\": 2},\n    {\"é\": 3, \"e\": 4} ],\n  \"f\": {}\n}\n"
+	for pointer, want := range map[string][2]int{
+		"": {1, 1}, "/a": {2, 3}, "/A": {2, 3}, "/b": {3, 3}, "/b/0": {3, 10}, "/b/0/c~1d": {3, 11}, "/b/1": {4, 5}, "/b/1/e": {4, 14},
+		"/f/missing": {5, 3}, "/missing": {1, 1}, "/a/b/c": {2, 3}, "/b/7": {3, 3},
+	} {
+		if line, column := locate([]byte(text), pointer); [2]int{line, column} != want {
+			t.Errorf("%q is at %d:%d, want %v", pointer, line, column, want)
+		}
+	}
+	for _, broken := range []string{"", "{", "{\"a\"", "[", "nonsense", "{\"a\": {\"b\" 3}}"} { // no panic
+		locate([]byte(broken), "/a/b")
+	}
+}
+
+func TestWhatIsNoConfigIsToldWithItsPlace(t *testing.T) {
+	compiled, err := Compile(Preset(L5), rootHost, program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled.Linux.Namespaces = compiled.Linux.Namespaces[:6]
+	wider, _ := Encode(compiled)
+	compiled.Linux.Namespaces[1].Path = "/proc/1/ns/pid"
+	edited, _ := Encode(compiled)
+	lineOf := func(text []byte, word string) int { return strings.Count(string(text[:strings.Index(string(text), word)]), "\n") + 1 }
+	for _, tc := range []struct {
+		name, text, rule, place, message string
+		line                             int
+	}{
+		{"a comma too much", "{\n\"ociVersion\": \"1\",\n}", RuleInvalid, "", "invalid character", 3},
+		{"an end too early", "{\n\"ociVersion\": \"1\"\n", RuleInvalid, "", "does not end", 3},
+		{"a second object", "{\"ociVersion\": \"1\"}\n{}", RuleInvalid, "", "something follows", 2},
+		{"an unknown field", "{\n\"ociVersion\": \"1\",\n\"porcess\": {}}", RuleInvalid, "", "unknown field \"porcess\"", 3},
+		{"a wrong type", "{\n\"process\": {\n\"cwd\": 3}}", RuleInvalid, "/process/cwd", "process.cwd: a JSON number", 3},
+		{"a namespace taken out of a compiled one", string(wider), RuleWider, "/linux/namespaces", "network.isolate", lineOf(wider, `"namespaces"`)},
+		{"a path put into a compiled one", string(edited), RuleEdited, "/linux/namespaces", "by path", lineOf(edited, `"namespaces"`)},
+	} {
+		fs := Check("c", []byte(tc.text))
+		if len(fs) != 1 || fs[0].Rule != tc.rule || !strings.HasPrefix(fs[0].Place, tc.place) || !strings.Contains(fs[0].Message, tc.message) || fs[0].Line < tc.line || fs[0].Line > tc.line+4 {
+			t.Errorf("%s: %+v, want %s at %q, line %d", tc.name, fs, tc.rule, tc.place, tc.line)
 		}
 	}
 }
@@ -92,7 +151,7 @@ func TestTheRuleForWiderKeysNamesTheLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs := CheckPolicy(f)
-	if len(fs) != 1 || fs[0].Place != "p.yaml:4" || fs[0].Rule != RuleWider {
+	if len(fs) != 1 || fs[0].Place != "p.yaml:4:3" || fs[0].Rule != RuleWider {
 		t.Errorf("got %+v", fs)
 	}
 	if fs := CheckPolicy(&File{Policy: Preset(L5)}); len(fs) != 0 {
@@ -122,7 +181,7 @@ func TestTheDefaultConfigsOfOtherTools(t *testing.T) {
 		}
 		stem := strings.TrimSuffix(file, ".config.json")
 		golden(t, stem+".explain.txt", e.Text(false))
-		golden(t, stem+".check.txt", FindingsText(file, Check(text)))
+		golden(t, stem+".check.txt", FindingsText(Check(file, text)))
 	}
 }
 

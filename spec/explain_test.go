@@ -99,7 +99,7 @@ func TestExplainSaysWhereAValueCameFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, want := range map[string][2]string{
-		"limits.wall": {"9s", "dir/p.yaml:4"}, "filesystem.hide": {"/srv/x/keys", "dir/base.yaml:3"}, "processes.max": {"16", "flag --procs"},
+		"limits.wall": {"9s", "dir/p.yaml:4:3"}, "filesystem.hide": {"/srv/x/keys", "dir/base.yaml:3:14"}, "processes.max": {"16", "flag --procs"},
 		"limits.cpu": {"2s", "preset L5"}, "environment.set": {"", "default"},
 	} {
 		for _, l := range e.Layers {
@@ -131,10 +131,10 @@ func TestPolicyFilesThatExtendOneAnother(t *testing.T) {
 		{"a base that is missing is named", "read the policy", map[string]string{"p": "extends: q"}},
 		{"a circle is refused", "p: extends itself", map[string]string{"p": "extends: q", "q": "extends: p"}},
 		{"a file cannot extend itself", "p: extends itself", map[string]string{"p": "extends: p"}},
-		{"the base says the level", "p:2: level", map[string]string{"p": "extends: q\nlevel: L1", "q": "level: L5"}},
-		{"an unknown variable is named with its line", "p:1: filesystem.hide: ${X} is not among vars", map[string]string{"p": "filesystem: {hide: ['${X}']}"}},
-		{"an error in the base has its place", `q:2: unknown key "limits.wal"`, map[string]string{"p": "extends: q", "q": "level: L5\nlimits: {wal: 1s}"}},
-		{"a contradiction names the line of the key", "p:2: limits.cpu", map[string]string{"p": "level: L5\nlimits: {cpu: 1500ms}"}},
+		{"the base says the level", "p:2:1: level", map[string]string{"p": "extends: q\nlevel: L1", "q": "level: L5"}},
+		{"an unknown variable is named with its line", "p:1:20: filesystem.hide: ${X} is not among vars", map[string]string{"p": "filesystem: {hide: ['${X}']}"}},
+		{"an error in the base has its place", `q:2:10: unknown key "limits.wal"`, map[string]string{"p": "extends: q", "q": "level: L5\nlimits: {wal: 1s}"}},
+		{"a contradiction names the line of the key", "p:2:10: limits.cpu", map[string]string{"p": "level: L5\nlimits: {cpu: 1500ms}"}},
 		{"a variable's value must be a path in the end", "not a clean absolute path", map[string]string{"p": "vars: {X: a}\nfilesystem: {hide: ['${X}']}"}},
 	} {
 		_, err := LoadPolicy("p", files(tc.files))

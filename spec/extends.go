@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -18,7 +20,7 @@ const maxExtends = 8
 // File is a policy as its files say it.
 type File struct {
 	Policy Policy
-	// Origin says for each key that a file sets where it does, "policy.yaml:3".
+	// Origin says for each key that a file sets where it does, "policy.yaml:3:10".
 	Origin map[string]string
 }
 
@@ -52,10 +54,31 @@ func LoadPolicy(name string, read func(name string) ([]byte, error)) (*File, err
 func placed(name string, err error) error {
 	var at *lineError
 	if errors.As(err, &at) {
-		return fmt.Errorf("%s:%d: %w", name, at.line, at.err)
+		return fmt.Errorf("%s: %w", placeIn(name, at.line, at.column), at.err)
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }
+
+// placeIn writes a place in a file, "policy.yaml:3:10".
+func placeIn(name string, line, column int) string {
+	if column == 0 {
+		return fmt.Sprintf("%s:%d", name, line)
+	}
+	return fmt.Sprintf("%s:%d:%d", name, line, column)
+}
+
+// SplitPlace takes such a place apart; line is 0 in what is none.
+func SplitPlace(place string) (file string, line, column int) {
+	m := placeForm.FindStringSubmatch(place)
+	if m == nil {
+		return place, 0, 0
+	}
+	line, _ = strconv.Atoi(m[2]) // digits only
+	column, _ = strconv.Atoi(m[3])
+	return m[1], line, column
+}
+
+var placeForm = regexp.MustCompile(`^(.*?):(\d{1,9})(?::(\d{1,9}))?$`)
 
 type loadedFile struct {
 	name    string
@@ -148,7 +171,7 @@ func (l *loader) apply(p *Policy, f loadedFile) error {
 			return atLine(e.value, "%v", err)
 		}
 		*p = Preset(level)
-		l.origin["level"] = fmt.Sprintf("%s:%d", f.name, e.key.Line)
+		l.origin["level"] = placeIn(f.name, e.key.Line, e.key.Column)
 	}
 	for _, e := range f.entries {
 		switch e.key.Value {
@@ -165,7 +188,7 @@ func (l *loader) apply(p *Policy, f loadedFile) error {
 // entry takes one entry of the top level: a key of its own, or a group of keys.
 func (l *loader) entry(p *Policy, file string, e pair) error {
 	if _, err := find(e.key.Value); err == nil {
-		l.origin[e.key.Value] = fmt.Sprintf("%s:%d", file, e.key.Line)
+		l.origin[e.key.Value] = placeIn(file, e.key.Line, e.key.Column)
 		return p.set(e.key.Value, e, l.vars)
 	}
 	if !isGroup(e.key.Value) {
@@ -180,7 +203,7 @@ func (l *loader) entry(p *Policy, file string, e pair) error {
 		if err := p.set(name, sub, l.vars); err != nil {
 			return err
 		}
-		l.origin[name] = fmt.Sprintf("%s:%d", file, sub.key.Line)
+		l.origin[name] = placeIn(file, sub.key.Line, sub.key.Column)
 	}
 	return nil
 }

@@ -1,13 +1,17 @@
 // This file owns looking up a field of a config.json by the path that the key
-// table names it with.
+// table names it with, and finding where in the file it stands.
 
 package spec
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -52,6 +56,98 @@ func field(v any, at string) string {
 	return string(text)
 }
 
+// pointerTo turns such a path into a JSON pointer, as far as the config has it.
+func pointerTo(v any, at string) string {
+	out := ""
+	for at != "" && v != nil {
+		name, bracket := "", strings.HasPrefix(at, "[")
+		if bracket {
+			name, at, _ = strings.Cut(at[1:], "]")
+		} else {
+			end := strings.IndexAny(at+".", ".[")
+			name, at = at[:end], at[end:]
+		}
+		at = strings.TrimPrefix(at, ".")
+		switch c := v.(type) {
+		case map[string]any:
+			v = c[name]
+		case []any:
+			i := slices.IndexFunc(c, func(e any) bool { return isNamed(e, name) })
+			if n, err := strconv.Atoi(name); err == nil && n < len(c) {
+				i = n
+			}
+			if i < 0 {
+				return out
+			}
+			v, name = c[i], strconv.Itoa(i)
+		default:
+			return out
+		}
+		if v != nil {
+			out += pointer(name)
+		}
+	}
+	return out
+}
+
+// isNamed holds for the element of a list that brackets name.
+func isNamed(e any, name string) bool {
+	m, ok := e.(map[string]any)
+	return ok && (m["type"] == name && m["destination"] == nil || m["destination"] == name)
+}
+
+// locate gives line and column of what a JSON pointer names in a text, or of the
+// nearest thing around it that is there.
+func locate(text []byte, pointer string) (line, column int) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	begin := func() int { // of the next token
+		at := int(dec.InputOffset())
+		return at + len(text[at:]) - len(bytes.TrimLeft(text[at:], " \t\r\n,:"))
+	}
+	at := begin()
+	for _, part := range strings.Split(pointer, "/")[1:] {
+		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		open, err := dec.Token()
+		if err != nil {
+			break
+		}
+		found := -1
+		for i := 0; open == json.Delim('{') || open == json.Delim('['); i++ {
+			if !dec.More() {
+				break
+			}
+			here, name := begin(), strconv.Itoa(i)
+			if open == json.Delim('{') {
+				key, err := dec.Token()
+				if err != nil {
+					break
+				}
+				name = key.(string) // what else is no JSON, which Token tells
+			}
+			if strings.EqualFold(name, part) { // as encoding/json finds a field
+				found = here
+				break
+			}
+			var skipped json.RawMessage
+			if dec.Decode(&skipped) != nil {
+				break
+			}
+		}
+		if found < 0 {
+			break
+		}
+		at = found
+	}
+	return position(text, at)
+}
+
+// position gives line and column of an offset, both from 1.
+func position(text []byte, offset int) (line, column int) {
+	before := text[:min(max(offset, 0), len(text))]
+	start := bytes.LastIndexByte(before, '\n') + 1
+	return bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[start:]) + 1
+}
+
 // element finds what brackets name: a key of a map, or the element of a list with
 // that type or destination.
 func element(v any, name string) any {
@@ -60,7 +156,7 @@ func element(v any, name string) any {
 	}
 	list, _ := v.([]any)
 	for _, e := range list {
-		if m, ok := e.(map[string]any); ok && (m["type"] == name && m["destination"] == nil || m["destination"] == name) {
+		if isNamed(e, name) {
 			return e
 		}
 	}

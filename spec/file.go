@@ -34,14 +34,14 @@ func ParsePolicy(data []byte, name string) (Policy, error) {
 
 // lineError is an error with its place in the file.
 type lineError struct {
-	line int
-	err  error
+	line, column int // column 0 where it is not known
+	err          error
 }
 
 func (e *lineError) Error() string { return e.err.Error() }
 
 func atLine(n *yaml.Node, format string, args ...any) error {
-	return &lineError{n.Line, fmt.Errorf(format, args...)}
+	return &lineError{n.Line, n.Column, fmt.Errorf(format, args...)}
 }
 
 // parseYAML gives the one mapping that the file is; nil for an empty file.
@@ -66,8 +66,16 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return root, nil
 }
 
+// oneLine is an error of the YAML library, with its place as ours have it.
 func oneLine(err error) error {
-	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	line := 0
+	if n, _ := fmt.Sscanf(text, "yaml: line %d:", &line); n == 1 {
+		_, text, _ = strings.Cut(text, ": ")
+		_, text, _ = strings.Cut(text, ": ")
+		return &lineError{line, 0, errors.New("not YAML: " + text)}
+	}
+	return errors.New("not YAML: " + strings.TrimPrefix(text, "yaml: "))
 }
 
 // pair is one entry of a mapping.

@@ -4,9 +4,9 @@ package main
 
 import (
 	"fmt"
-	"io"
+	"net/url"
 	"os"
-	"regexp"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,18 +42,17 @@ var checkCommand = &cli.Command{
 		if c.NArg() != 1 {
 			return fmt.Errorf("check: one POLICY, BUNDLE or config.json belongs here")
 		}
-		name := c.Args().First()
-		found, err := findingsOf(name)
+		found, err := findingsOf(c.Args().First())
 		if err != nil {
 			return err
 		}
 		switch {
 		case c.Bool("sarif"):
-			err = printJSON(os.Stdout, sarif(name, found))
+			err = printJSON(os.Stdout, sarif(found))
 		case c.Bool("json"):
 			err = printJSON(os.Stdout, found)
 		default:
-			_, err = io.WriteString(os.Stdout, spec.FindingsText(name, found))
+			err = show(os.Stdout, spec.FindingsText(found))
 		}
 		if err == nil && slices.ContainsFunc(found, func(f spec.Finding) bool {
 			return f.Severity == spec.SeverityError || slices.Contains(required, f.Rule)
@@ -84,47 +83,104 @@ func requiredRules(list string) ([]string, error) {
 // findingsOf checks what the argument names. A file that is there but does not
 // read is a finding; one that is not there is an error.
 func findingsOf(name string) ([]spec.Finding, error) {
-	if _, err := os.Stat(name); err != nil {
-		if s, levelErr := readSubject(name); levelErr == nil {
-			return spec.CheckPolicy(s.file), nil
-		}
-		return nil, fmt.Errorf("open %s: %w", name, err)
-	}
-	s, err := readSubject(name)
+	s, err := findSubject(name)
 	if err != nil {
-		place := ""
-		if m := regexp.MustCompile(`^(.*?:\d+): `).FindStringSubmatch(err.Error()); m != nil {
-			place = m[1]
-		}
-		return []spec.Finding{spec.InvalidPolicy(place, err)}, nil
+		return nil, err
 	}
-	if s.spec != nil {
-		return spec.Check(s.text), nil
+	if s.text != nil {
+		return spec.Check(s.name, s.text), nil
+	}
+	if s.file == nil {
+		if s.file, err = spec.LoadPolicy(name, readFile); err != nil {
+			return []spec.Finding{spec.InvalidPolicy(name, err)}, nil
+		}
 	}
 	return spec.CheckPolicy(s.file), nil
 }
 
-// sarif gives the findings in the Static Analysis Results Interchange Format.
-func sarif(name string, found []spec.Finding) any {
-	type m = map[string]any
-	ruleList, results := []m{}, []m{}
+// The part of the Static Analysis Results Interchange Format that is used: what code
+// scanning services show, and where.
+type (
+	sarifLog struct {
+		Schema  string     `json:"$schema"`
+		Version string     `json:"version"`
+		Runs    []sarifRun `json:"runs"`
+	}
+	sarifRun struct {
+		Tool struct {
+			Driver sarifDriver `json:"driver"`
+		} `json:"tool"`
+		Results []sarifResult `json:"results"`
+	}
+	sarifDriver struct {
+		Name    string      `json:"name"`
+		Version string      `json:"version"`
+		Rules   []sarifRule `json:"rules"`
+	}
+	sarifRule struct {
+		ID      string    `json:"id"`
+		Short   sarifText `json:"shortDescription"`
+		Help    sarifText `json:"help"`
+		Default struct {
+			Level spec.Severity `json:"level"`
+		} `json:"defaultConfiguration"`
+	}
+	sarifText struct {
+		Text string `json:"text"`
+	}
+	sarifResult struct {
+		RuleID    string          `json:"ruleId"`
+		Level     spec.Severity   `json:"level"`
+		Message   sarifText       `json:"message"`
+		Locations []sarifLocation `json:"locations"`
+	}
+	sarifLocation struct {
+		Physical sarifPhysical  `json:"physicalLocation"`
+		Logical  []sarifLogical `json:"logicalLocations,omitempty"`
+	}
+	sarifPhysical struct {
+		Artifact struct {
+			URI string `json:"uri"`
+		} `json:"artifactLocation"`
+		Region sarifRegion `json:"region"`
+	}
+	sarifRegion struct {
+		StartLine   int `json:"startLine"`
+		StartColumn int `json:"startColumn,omitempty"`
+	}
+	sarifLogical struct {
+		Name string `json:"fullyQualifiedName"`
+	}
+)
+
+func sarif(found []spec.Finding) sarifLog {
+	run := sarifRun{Results: []sarifResult{}}
+	run.Tool.Driver = sarifDriver{Name: "sbxrun", Version: version}
 	for _, r := range spec.Rules() {
-		ruleList = append(ruleList, m{"id": r.ID, "shortDescription": m{"text": r.Says}, "help": m{"text": r.Advice}, "defaultConfiguration": m{"level": r.Severity}})
+		rule := sarifRule{ID: r.ID, Short: sarifText{r.Says}, Help: sarifText{r.Advice}}
+		rule.Default.Level = r.Severity
+		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, rule)
 	}
 	for _, f := range found {
-		physical := m{"artifactLocation": m{"uri": name}}
-		location := m{"physicalLocation": physical}
-		if i := strings.LastIndexByte(f.Place, ':'); i > 0 {
-			if line, err := strconv.Atoi(f.Place[i+1:]); err == nil {
-				physical["artifactLocation"], physical["region"] = m{"uri": f.Place[:i]}, m{"startLine": line}
-			}
-		} else if f.Place != "" {
-			location["logicalLocations"] = []m{{"fullyQualifiedName": f.Place}}
+		var at sarifLocation
+		at.Physical.Artifact.URI = uriOf(f.File)
+		at.Physical.Region = sarifRegion{max(f.Line, 1), f.Column} // the format wants a line always
+		if strings.HasPrefix(f.Place, "/") && f.Place != f.File {
+			at.Logical = []sarifLogical{{f.Place}}
 		}
-		results = append(results, m{"ruleId": f.Rule, "level": f.Severity, "message": m{"text": f.Message}, "locations": []m{location}})
+		run.Results = append(run.Results, sarifResult{f.Rule, f.Severity, sarifText{f.Message + "; " + f.Advice}, []sarifLocation{at}})
 	}
-	return m{
-		"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
-		"runs": []m{{"tool": m{"driver": m{"name": "sbxrun", "version": version, "rules": ruleList}}, "results": results}},
+	return sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}}
+}
+
+// uriOf is a file's name as a URI reference; stdin has none of its own.
+func uriOf(file string) string {
+	if file == "-" {
+		file = "stdin"
 	}
+	u := url.URL{Path: filepath.ToSlash(file)}
+	if filepath.IsAbs(file) {
+		u.Scheme = "file"
+	}
+	return u.String()
 }

@@ -5,9 +5,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -53,7 +53,7 @@ var diffCommand = &cli.Command{
 		if c.Bool("json") {
 			err = printJSON(os.Stdout, changes)
 		} else {
-			err = printChanges(os.Stdout, changes)
+			err = show(os.Stdout, changesText(changes))
 		}
 		if err != nil {
 			return err
@@ -68,6 +68,9 @@ var diffCommand = &cli.Command{
 
 // difference compares as policies where both are, else as configs.
 func difference(nameA, nameB string) ([]spec.Change, error) {
+	if nameA == "-" && nameB == "-" {
+		return nil, fmt.Errorf("diff: stdin can be one of the two, not both")
+	}
 	a, err := readSubject(nameA)
 	if err != nil {
 		return nil, err
@@ -91,7 +94,9 @@ func difference(nameA, nameB string) ([]spec.Change, error) {
 	return spec.Diff(left, right), nil
 }
 
-func printChanges(w io.Writer, changes []spec.Change) error {
+// changesText is the difference for people.
+func changesText(changes []spec.Change) string {
+	var b strings.Builder
 	for _, ch := range changes {
 		side := "neither allows more"
 		switch {
@@ -102,12 +107,17 @@ func printChanges(w io.Writer, changes []spec.Change) error {
 		case ch.WiderB:
 			side = "B allows more"
 		}
-		if _, err := fmt.Fprintf(w, "%s: %s\n  A %s\n  B %s\n", ch.Key, side, ch.A, ch.B); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "%s: %s\n  A %s\n  B %s\n", ch.Key, side, orNothing(ch.A), orNothing(ch.B))
 		for _, f := range ch.Fields {
-			fmt.Fprintf(w, "    %s\n", f)
+			fmt.Fprintf(&b, "    %s\n", f)
 		}
 	}
-	return nil
+	return b.String()
+}
+
+func orNothing(value string) string {
+	if value == "" {
+		return "(nothing)"
+	}
+	return value
 }

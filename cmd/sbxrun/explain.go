@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
@@ -54,7 +55,7 @@ func explanationOf(c *cli.Context) (*spec.Explanation, error) {
 	s := &subject{name: "L5"}
 	var err error
 	switch {
-	case name != "":
+	case c.NArg() == 1:
 		s, err = readSubject(name)
 	case c.IsSet("level"):
 		s.name = c.String("level")
@@ -105,9 +106,27 @@ func (s *subject) policy() (spec.Policy, error) {
 	return s.file.Policy, nil
 }
 
-// readSubject finds out what the argument is: a level by its name, a bundle by its
-// directory, a config.json by its "ociVersion"; all else is a policy file.
+// readSubject finds out what the argument is, and reads it.
 func readSubject(name string) (*subject, error) {
+	s, err := findSubject(name)
+	switch {
+	case err != nil || s.file != nil:
+		return s, err
+	case s.text != nil:
+		s.spec = &specs.Spec{}
+		if err := json.Unmarshal(s.text, s.spec); err != nil {
+			return nil, fmt.Errorf("%s: not an OCI config: %w", s.name, err)
+		}
+		return s, nil
+	}
+	s.file, err = spec.LoadPolicy(name, readFile)
+	return s, err
+}
+
+// findSubject finds out what the argument is: a level by its name, a bundle by its
+// directory, a config.json by its "ociVersion"; all else is a policy file, which has
+// neither policy nor text yet.
+func findSubject(name string) (*subject, error) {
 	if level, err := spec.ParseLevel(name); err == nil {
 		return &subject{name: name, file: &spec.File{Policy: spec.Preset(level), Origin: map[string]string{}}}, nil
 	}
@@ -116,44 +135,42 @@ func readSubject(name string) (*subject, error) {
 		file = filepath.Join(name, "config.json")
 	}
 	text, err := readFile(file)
-	if err != nil {
-		hint := ""
-		if errors.Is(err, fs.ErrNotExist) && file == name {
-			hint = didYouMean(name, levelNames(), strconv.Quote)
-		}
-		return nil, fmt.Errorf("%w%s", err, hint)
-	}
-	var probe struct {
-		Version *json.RawMessage `json:"ociVersion"`
-	}
-	if json.Unmarshal(text, &probe) == nil && probe.Version != nil || file != name {
-		sp := &specs.Spec{}
-		dec := json.NewDecoder(bytes.NewReader(text))
-		if err := dec.Decode(sp); err != nil {
-			return nil, fmt.Errorf("%s: not an OCI config: %w", file, err)
-		}
-		if _, err := dec.Token(); err != io.EOF {
-			return nil, fmt.Errorf("%s: something follows the JSON object", file)
-		}
-		return &subject{name: name, spec: sp, text: text}, nil
-	}
-	f, err := spec.LoadPolicy(name, readFile)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && file != name:
+		return nil, fmt.Errorf("%s is a directory without a config.json", name)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w%s", err, didYouMean(name, levelNames(), strconv.Quote))
+	case err != nil:
 		return nil, err
+	case file == name && !bytes.Contains(text, []byte(`"ociVersion"`)):
+		return &subject{name: name}, nil
 	}
-	return &subject{name: name, file: f}, nil
+	return &subject{name: file, text: text}, nil
 }
 
-// readFile reads a regular file that is not larger than a config may be.
+// stdin is read once, for who asks for it twice.
+var stdin = sync.OnceValues(func() ([]byte, error) { return readAll(os.Stdin, "stdin") })
+
+// readFile reads a regular file that is not larger than a config may be, or stdin.
 func readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return stdin()
+	}
 	f, _, err := openRegular(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSource+1))
-	if err == nil && len(data) > maxSource {
-		err = errors.New(name + ": too large")
+	return readAll(f, name)
+}
+
+func readAll(r io.Reader, name string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxSource+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return data, err
+	if len(data) > maxSource {
+		return nil, fmt.Errorf("%s: larger than %d MiB, which no policy and no config.json is", name, maxSource>>20)
+	}
+	return data, nil
 }

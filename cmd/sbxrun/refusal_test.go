@@ -153,7 +153,7 @@ func TestBadInputGetsOneLineAndLeavesNothing(t *testing.T) {
 		{"a directory as program", []string{"code", "--lang", "sh", dir}, "not a regular file"},
 		{"a bad level", []string{"code", "--level", "L9", "--", "true"}, "L9"},
 		{"an unreadable policy", []string{"code", "--policy", filepath.Join(dir, "no.yaml"), "--", "true"}, "no.yaml"},
-		{"an unknown key", []string{"code", "--policy", typo, "--", "true"}, `typo.yaml:2: unknown key "limits.wal", did you mean "limits.wall"?`},
+		{"an unknown key", []string{"code", "--policy", typo, "--", "true"}, `typo.yaml:2:3: unknown key "limits.wal", did you mean "limits.wall"?`},
 		{"a level beside a policy", []string{"code", "--policy", typo, "--level", "L1", "--", "true"}, "contradict"},
 		{"a language for a command", []string{"code", "--lang", "sh", "--", "true"}, "contradict"},
 		{"an unknown language", []string{"code", "--lang", "cobol", script}, "cobol"},
