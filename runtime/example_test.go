@@ -28,3 +28,27 @@ func ExampleRun() {
 	// Output:
 	// exited 0 hello
 }
+
+// A session keeps its working directory from run to run.
+func ExampleSession() {
+	policy := spec.Preset(spec.L5)
+	policy.Cgroup = spec.CgroupOff
+	session, err := runtime.NewSession(policy, runtime.SessionOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close()
+	for _, code := range []string{"echo 42 >answer", "cat answer"} {
+		command, _ := runtime.Source("sh", code)
+		result, err := session.Run(context.Background(), command)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Printf("%s %q\n", result.Reason, result.Stdout.Text)
+	}
+	// Output:
+	// exited ""
+	// exited "42\n"
+}
