@@ -339,6 +339,35 @@ func TestPoliciesAndConfigsComeFromStdin(t *testing.T) {
 	}
 }
 
+// On a terminal there are colours, unless somebody does not want them, and no line is
+// longer than it is wide; a pipe gets neither.
+func TestOnATerminalLinesFitAndColoursObey(t *testing.T) {
+	needProgram(t, "script")
+	on := func(set, env string, args ...string) string {
+		line := fmt.Sprintf("%s; %s '%s' %s", set, env, sbxrun, strings.Join(args, " "))
+		cmd := exec.Command("script", "-qec", line, "/dev/null")
+		cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=", "SHELL=/bin/sh")
+		return strings.ReplaceAll(finishCommand(t, cmd).stdout, "\r\n", "\n")
+	}
+	piped := call(t, "explain", "L5").stdout
+	for _, width := range []int{30, 80, 120} {
+		text := on(fmt.Sprintf("stty cols %d", width), "", "explain", "L5")
+		if !strings.Contains(text, "\x1b[1m") {
+			t.Errorf("%d columns: no colours", width)
+		}
+		for line := range strings.Lines(text) {
+			if n := columns(strings.TrimSuffix(line, "\n")); n > width {
+				t.Errorf("%d columns: a line of %d: %q", width, n, line)
+			}
+		}
+	}
+	for _, env := range []string{"NO_COLOR=1", "TERM=dumb"} {
+		if text := on("stty cols 4000", env, "explain", "L5"); text != piped {
+			t.Errorf("%s: a wide terminal gets other text than a pipe:\n%s", env, text)
+		}
+	}
+}
+
 // A reader that has seen enough, as head(1), is no failure of the command's own; but
 // output that is lost otherwise is.
 func TestOutputThatCannotBeWritten(t *testing.T) {
