@@ -125,7 +125,9 @@ func TestWhatIsNoConfigIsToldWithItsPlace(t *testing.T) {
 	wider, _ := Encode(compiled)
 	compiled.Linux.Namespaces[1].Path = "/proc/1/ns/pid"
 	edited, _ := Encode(compiled)
-	lineOf := func(text []byte, word string) int { return strings.Count(string(text[:strings.Index(string(text), word)]), "\n") + 1 }
+	lineOf := func(text []byte, word string) int {
+		return strings.Count(string(text[:strings.Index(string(text), word)]), "\n") + 1
+	}
 	for _, tc := range []struct {
 		name, text, rule, place, message string
 		line                             int
