@@ -24,7 +24,7 @@ import (
 
 // hostileTree is a program that leaves what A19 says, as much of it as fits.
 const hostileTree = `
-i=0; while [ $i -lt 100 ]; do mkdir d 2>/dev/null && cd d || break; i=$((i+1)); done; cd /tmp/work 2>/dev/null || cd "$HOME"
+i=0; while [ $i -lt 100 ]; do mkdir d 2>/dev/null && cd d || break; i=$((i+1)); done; cd "$HOME"
 mkdir closed; echo x >closed/f; chmod 0 closed
 n=$(printf 'odd\n\377\033[2J'); i=0; while [ $i -lt 500 ]; do : >"$n$i"; i=$((i+1)); done
 ln -s / root; ln -s loop loop; mkfifo fifo; truncate -s 1T sparse 2>/dev/null; chmod 500 .; true`
