@@ -333,6 +333,9 @@ func TestAnotherUsersSessionCannotBeTouched(t *testing.T) {
 	if err != nil || string(text) != "connected, then 0 bytes" {
 		t.Errorf("a stranger connected and got %q (%v), want nothing", text, err)
 	}
+	// Its owner is told, and it is still there when he has mended it.
+	s.refuses("can be written by everybody", "get", "a", "f", "-")
+	filepath.WalkDir(s.root, func(p string, _ os.DirEntry, _ error) error { return os.Chmod(p, 0o700) })
 	if out := s.works("get", "a", "f", "-"); out != "mine\n" {
 		t.Errorf("the session says %q", out)
 	}
