@@ -81,12 +81,20 @@ func forkTree(args []string) {
 	if depth > 7 { // 255 processes at the most
 		depth = 7
 	}
-	if depth > 0 {
-		for range 2 {
-			_ = self("fork-tree", fmt.Sprint(depth-1)).Start()
+	if depth == 0 {
+		time.Sleep(time.Second)
+		return
+	}
+	// Each waits for its children: all of the tree is alive at once, on a slow machine too.
+	var children []*exec.Cmd
+	for range 2 {
+		if c := self("fork-tree", fmt.Sprint(depth-1)); c.Start() == nil {
+			children = append(children, c)
 		}
 	}
-	time.Sleep(time.Second)
+	for _, c := range children {
+		_ = c.Wait()
+	}
 }
 
 func orphans(args []string) {
