@@ -135,6 +135,9 @@ func TestSarifHasWhatCodeScanningNeeds(t *testing.T) {
 	write(t, dir, "wide policy.yaml", "level: L5\nlimits: {wall: 1m}\n")
 	write(t, dir, "broken.yaml", "level: L5\nlimits: {wal: 1m}\n")
 	write(t, dir, "empty.yaml", "")
+	if err := os.Mkdir(filepath.Join(dir, "bundle"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if o := call(t, "spec", "--bundle", filepath.Join(dir, "bundle")); o.exit != 0 {
 		t.Fatal(o)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -90,6 +91,7 @@ complete -c sbxrun -f -a '(__sbxrun_words)'
 type typing struct {
 	app     *cli.App
 	command *cli.Command // nil before there is one
+	parent  *cli.Command // of a command in a command
 	place   int          // how many arguments of the command stand before
 	root    string       // --root
 	words   io.Writer
@@ -152,7 +154,7 @@ func (t *typing) read(before []string) (flag cli.Flag, dashes bool) {
 				t.root = value
 			}
 		case next != nil && t.place == 0:
-			t.command = next
+			t.parent, t.command = t.command, next
 		default:
 			t.place++
 		}
@@ -274,24 +276,35 @@ func (t *typing) offerArgument(typed string) error {
 	case t.command.Name == "completion":
 		words = []string{"bash", "zsh", "fish"}
 	case strings.HasPrefix(usage, "ID"):
-		if t.place > 0 {
-			return nil
+		if t.place == 0 {
+			return t.say(typed, t.ids()...)
 		}
-		words = t.containers()
 	case strings.Contains(usage, "LEVEL"):
 		words = levelNames()
 	}
-	if namesFiles(usage) && !strings.HasPrefix(usage, "ID") {
+	if namesFiles(usage) {
 		words = append(words, asFiles)
 	}
 	return t.say(typed, words...)
 }
 
-// containers are those that the user may see; whatever goes wrong, there are none.
-func (t *typing) containers() (ids []string) {
+// ids are those of the containers, or sessions, that the user may see; whatever goes
+// wrong, there are none.
+func (t *typing) ids() (ids []string) {
 	store, err := runtime.OpenStore(t.root, func(error) {})
 	if err != nil {
 		return nil
+	}
+	if t.parent != nil {
+		root := t.root
+		if root == "" {
+			root = runtime.DefaultRoot()
+		}
+		entries, _ := os.ReadDir(filepath.Join(root, runtime.SessionsDir))
+		for _, e := range entries {
+			ids = append(ids, e.Name())
+		}
+		return ids
 	}
 	all, _ := store.List()
 	for _, ct := range all {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sbxrun/sbxrun/runtime"
 )
 
 // offered gives the words, without what they mean.
@@ -74,6 +76,18 @@ func TestContainersAreOffered(t *testing.T) {
 	}
 	if got := offered(t, "--root", root, "delete", "--force", "t"); !slices.Equal(got, []string{"two"}) {
 		t.Errorf("got %q", got)
+	}
+	if err := os.MkdirAll(filepath.Join(root, runtime.SessionsDir, "s1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := offered(t, "--root", root, "session", "run", ""); !slices.Equal(got, []string{"s1"}) {
+		t.Errorf("sessions: %q", got)
+	}
+	if got := offered(t, "--root", root, "session", "run", "s1", ""); !slices.Equal(got, []string{asFiles}) {
+		t.Errorf("what a session runs: %q", got)
+	}
+	if got := offered(t, "session", "rm"); !slices.Equal(got, []string{"rm-file", "rm"}) {
+		t.Errorf("commands of session: %q", got)
 	}
 	if got := offered(t, "--root", root, "delete", "two", ""); got != nil {
 		t.Errorf("after the id: %q", got)

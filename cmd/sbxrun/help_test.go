@@ -83,6 +83,7 @@ func TestAMistypedWordIsToldTheNearest(t *testing.T) {
 		{[]string{"explain", "--fortnight", "L5"}, "explain: unknown option --fortnight, see sbxrun explain --help", 125},
 		{[]string{"explain", "--wall"}, "option --wall needs a value", 125},
 		{[]string{"explain", "--json=maybe", "L5"}, `--json: "maybe" is not a value for it`, 125},
+		{[]string{"session", "creat"}, `session: unknown command "creat" (did you mean "create"?)`, 125},
 		{[]string{"explain", "L33"}, `(did you mean "L3"?)`, 125},
 		{[]string{"check", "--require", "no-fliter", "L5"}, `(did you mean "no-filter"?)`, 2},
 		{[]string{"code", "--lang", "pyton", "-"}, `(did you mean "python"?)`, 125},

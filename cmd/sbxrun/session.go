@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -31,7 +32,11 @@ var sessionCommand = &cli.Command{
 	},
 	Action: func(c *cli.Context) error {
 		if name := c.Args().First(); name != "" {
-			return fmt.Errorf("session: unknown command %q, see sbxrun session --help", name)
+			var known []string
+			for _, sub := range visible(c.Command.Subcommands) {
+				known = append(known, sub.Name)
+			}
+			return fmt.Errorf("session: unknown command %q%s, see sbxrun session --help", name, didYouMean(name, known, strconv.Quote))
 		}
 		return cli.ShowSubcommandHelp(c)
 	},
