@@ -190,15 +190,13 @@ func finding(id, place, message string) Finding {
 
 // InvalidPolicy is the finding about a policy file that does not read.
 func InvalidPolicy(name string, err error) Finding {
-	if m := placeBefore.FindStringSubmatch(err.Error()); m != nil {
+	if m := regexp.MustCompile(`^(.*?:\d+(?::\d+)?): (.*)$`).FindStringSubmatch(err.Error()); m != nil {
 		return inFile(finding(RuleInvalid, m[1], m[2]))
 	}
 	f := finding(RuleInvalid, name, strings.TrimPrefix(err.Error(), name+": "))
 	f.File = name
 	return f
 }
-
-var placeBefore = regexp.MustCompile(`^(.*?:\d+(?::\d+)?): (.*)$`)
 
 // pointer makes a JSON pointer.
 func pointer(parts ...any) string {

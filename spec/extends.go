@@ -69,7 +69,7 @@ func placeIn(name string, line, column int) string {
 
 // SplitPlace takes such a place apart; line is 0 in what is none.
 func SplitPlace(place string) (file string, line, column int) {
-	m := placeForm.FindStringSubmatch(place)
+	m := regexp.MustCompile(`^(.*?):(\d{1,9})(?::(\d{1,9}))?$`).FindStringSubmatch(place)
 	if m == nil {
 		return place, 0, 0
 	}
@@ -77,8 +77,6 @@ func SplitPlace(place string) (file string, line, column int) {
 	column, _ = strconv.Atoi(m[3])
 	return m[1], line, column
 }
-
-var placeForm = regexp.MustCompile(`^(.*?):(\d{1,9})(?::(\d{1,9}))?$`)
 
 type loadedFile struct {
 	name    string

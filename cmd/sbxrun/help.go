@@ -142,8 +142,6 @@ func synopses(flags []cli.Flag, category string) (out []string) {
 	return out
 }
 
-var placeholder = regexp.MustCompile("`([^`]*)`")
-
 // synopsis is a flag as it is written: "--env K=V, -e".
 func synopsis(f cli.Flag) string {
 	var names []string
@@ -167,8 +165,8 @@ func valueOf(f cli.Flag) string {
 	if !ok || !d.TakesValue() {
 		return ""
 	}
-	if m := placeholder.FindStringSubmatch(d.GetUsage()); m != nil {
-		return m[1]
+	if part := strings.Split(d.GetUsage(), "`"); len(part) == 3 {
+		return part[1]
 	}
 	switch f.(type) {
 	case *cli.StringFlag, *cli.StringSliceFlag:
@@ -209,23 +207,24 @@ func didYouMean(word string, known []string, write func(string) string) string {
 	return ""
 }
 
-// The flag package's words for what it does not like.
-var (
-	unknownFlag  = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
-	missingValue = regexp.MustCompile(`^flag needs an argument: -(.*)$`)
-	invalidValue = regexp.MustCompile(`^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-(\S+): (.*)$`)
+// The flag package's words for what it does not like. They are compiled when there is
+// such an error: every run would pay for it.
+const (
+	unknownFlag  = `^flag provided but not defined: -(.*)$`
+	missingValue = `^flag needs an argument: -(.*)$`
+	invalidValue = `^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-(\S+): (.*)$`
 )
 
 // plainer says in our words what the flag package found, with the nearest flag.
 func plainer(err error, flags []cli.Flag) error {
 	text := err.Error()
-	if m := missingValue.FindStringSubmatch(text); m != nil {
+	if m := regexp.MustCompile(missingValue).FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("option %s needs a value", dashed(m[1]))
 	}
-	if m := invalidValue.FindStringSubmatch(text); m != nil {
+	if m := regexp.MustCompile(invalidValue).FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("%s: %s is not a value for it: %s", dashed(m[2]), m[1], m[3])
 	}
-	m := unknownFlag.FindStringSubmatch(text)
+	m := regexp.MustCompile(unknownFlag).FindStringSubmatch(text)
 	if m == nil {
 		return err
 	}
