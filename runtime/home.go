@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -139,10 +138,7 @@ func (k *keeper) tree() (*os.File, error) {
 }
 
 func (k *keeper) gone(err error) error {
-	if err == nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
-		err = errInitDied
-	}
-	return fmt.Errorf("the keeper of the session's file system: %w", err)
+	return fmt.Errorf("the keeper of the session's file system: %w", k.child.died("when it was asked", err))
 }
 
 // gateway opens the way for files into and out of the directory.

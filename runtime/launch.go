@@ -431,7 +431,7 @@ func (c *child) int32() (int32, error) {
 var errInitDied = errors.New("init ended without a message")
 
 func (c *child) died(when string, err error) error {
-	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
 		err = errInitDied
 	}
 	return fmt.Errorf("%w %s", err, when)

@@ -316,3 +316,13 @@ func readStat(pid int) (stat, bool) {
 	start, err2 := strconv.ParseUint(string(f[19]), 10, 64)
 	return stat{f[0][0], ppid, start}, err1 == nil && err2 == nil
 }
+
+// StartTime tells a process from a later one with its pid (proc_pid_stat(5)); it is 0
+// when there is none.
+func StartTime(pid int) uint64 {
+	st, ok := readStat(pid)
+	if !ok {
+		return 0
+	}
+	return st.start
+}

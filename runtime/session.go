@@ -44,6 +44,7 @@ type Session struct {
 	policy spec.Policy
 	host   spec.Host
 	binary string
+	base   *specs.Spec   // what every run's config has, of which the directory's owner and mapping are read
 	turn   chan struct{} // who has its one token may run
 	ended  context.Context
 	end    context.CancelCauseFunc
@@ -86,11 +87,14 @@ func NewSession(policy spec.Policy, opt SessionOptions) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{id: id, policy: policy, host: ThisHost(), binary: opt.Binary, turn: make(chan struct{}, 1)}
+	if s.base, err = s.compile([]string{"-"}, 0); err != nil {
+		return nil, err
+	}
 	if err := s.pool.open(s, opt.Warm); err != nil {
 		return nil, err
 	}
 	keepRunID(s.host.RunID)
-	if s.home, err = s.newHome(); err != nil {
+	if s.home, err = newHome(s.id, s.binary, &s.policy, s.base); err != nil {
 		dropRunID(s.host.RunID)
 		return nil, errors.Join(err, s.pool.close())
 	}
@@ -114,14 +118,6 @@ func (s *Session) compile(args []string, wall time.Duration) (*specs.Spec, error
 		policy.Limits.Wall = wall
 	}
 	return spec.Compile(policy, s.host, spec.Process{Args: args, Env: os.Environ()})
-}
-
-func (s *Session) newHome() (*home, error) {
-	sp, err := s.compile([]string{"-"}, 0)
-	if err != nil {
-		return nil, err
-	}
-	return newHome(s.id, s.binary, &s.policy, sp)
 }
 
 // Run runs one command and waits for its end, first for that of the one before. Result
@@ -250,15 +246,12 @@ func (s *Session) Remove(name string) error {
 
 // files lets f use a gateway to the working directory.
 func (s *Session) files(f func(*rootfs.Gateway) error) error {
-	sp, err := s.compile([]string{"-"}, 0)
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
 	var g *rootfs.Gateway
-	if err = ErrClosed; s.home != nil {
+	err := ErrClosed
+	if s.home != nil {
 		// It has a descriptor of its own: a Reset meanwhile does not hurt.
-		g, err = s.home.gateway(&s.policy, ownerOf(sp))
+		g, err = s.home.gateway(&s.policy, ownerOf(s.base))
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -274,7 +267,7 @@ func (s *Session) Reset() error {
 		return err
 	}
 	defer s.give()
-	fresh, err := s.newHome()
+	fresh, err := newHome(s.id, s.binary, &s.policy, s.base)
 	if err != nil {
 		return err
 	}

@@ -27,10 +27,17 @@ var languages = []Language{
 // Languages are those that Source knows.
 func Languages() []Language { return slices.Clone(languages) }
 
+// LanguageNames are their names.
+func LanguageNames() (names []string) {
+	for _, l := range languages {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
 // Source is the command that runs source text: a file "main" of it in the working
 // directory, and its language's interpreter, which must be on the host.
 func Source(language, text string) (Command, error) {
-	var names []string
 	for _, l := range languages {
 		if l.Name == language {
 			name := "main" + l.Extension
@@ -39,7 +46,6 @@ func Source(language, text string) (Command, error) {
 				Files: []File{{Name: name, Data: []byte(text)}},
 			}, nil
 		}
-		names = append(names, l.Name)
 	}
-	return Command{}, fmt.Errorf("unknown language %q (known: %s)", language, strings.Join(names, ", "))
+	return Command{}, fmt.Errorf("unknown language %q (known: %s)", language, strings.Join(LanguageNames(), ", "))
 }

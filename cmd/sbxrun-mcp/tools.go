@@ -47,7 +47,7 @@ func addTools(ctx context.Context, s *mcp.Server, session *runtime.Session) erro
 	mcp.AddTool(s, &mcp.Tool{
 		Name: "run_code", Title: "Run code in the sandbox", OutputSchema: schema,
 		Description: "Runs source text in the working directory, with " + wall + ", and returns its output, the verdict and a hint. Languages: " +
-			strings.Join(languages(), ", ") + ". Files stay for the next run; one run at a time. " + untrusted,
+			strings.Join(runtime.LanguageNames(), ", ") + ". Files stay for the next run; one run at a time. " + untrusted,
 		Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &no},
 	}, t.runCode)
 	mcp.AddTool(s, &mcp.Tool{
@@ -71,13 +71,6 @@ func addTools(ctx context.Context, s *mcp.Server, session *runtime.Session) erro
 		Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, IdempotentHint: true, OpenWorldHint: &no},
 	}, t.reset)
 	return nil
-}
-
-func languages() (names []string) {
-	for _, l := range runtime.Languages() {
-		names = append(names, l.Name)
-	}
-	return names
 }
 
 type runInput struct {

@@ -32,7 +32,7 @@ var codeCommand = &cli.Command{
 	Usage:     "run a program under a policy and print its output or its verdict",
 	ArgsUsage: "(FILE | - | -- CMD ARG…)",
 	Flags: append(policyFlags(),
-		&cli.StringFlag{Name: "lang", Usage: "`NAME` of the language of FILE or stdin: " + strings.Join(languageNames(), ", ")},
+		&cli.StringFlag{Name: "lang", Usage: "`NAME` of the language of FILE or stdin: " + strings.Join(runtime.LanguageNames(), ", ")},
 		&cli.StringSliceFlag{Name: "in", Usage: "put `HOST[:NAME]` into the working directory"},
 		&cli.StringSliceFlag{Name: "out", Usage: "take `NAME[:HOST]` out of it after the run"},
 		&cli.BoolFlag{Name: "stdin", Usage: "give the program sbxrun's stdin instead of /dev/null"},
@@ -45,13 +45,6 @@ var codeCommand = &cli.Command{
 	},
 }
 
-func languageNames() (names []string) {
-	for _, l := range runtime.Languages() {
-		names = append(names, l.Name)
-	}
-	return names
-}
-
 // languageOf finds the language by name, else by the file's ending.
 func languageOf(name, file string) (runtime.Language, error) {
 	for _, l := range runtime.Languages() {
@@ -61,7 +54,7 @@ func languageOf(name, file string) (runtime.Language, error) {
 	}
 	switch {
 	case name != "":
-		return runtime.Language{}, fmt.Errorf("--lang: unknown language %q%s, known are %s", name, didYouMean(name, languageNames(), strconv.Quote), strings.Join(languageNames(), ", "))
+		return runtime.Language{}, fmt.Errorf("--lang: unknown language %q%s, known are %s", name, didYouMean(name, runtime.LanguageNames(), strconv.Quote), strings.Join(runtime.LanguageNames(), ", "))
 	case file == "-":
 		return runtime.Language{}, fmt.Errorf("code from stdin needs --lang")
 	}

@@ -243,7 +243,7 @@ func (t *typing) offerValue(flag cli.Flag, prefix, typed string) error {
 	case name == "level":
 		words = levelNames()
 	case name == "lang":
-		words = languageNames()
+		words = runtime.LanguageNames()
 	case name == "require":
 		for _, r := range spec.Rules() {
 			words = append(words, r.ID)

@@ -107,11 +107,15 @@ func withUsageErrors(all []*cli.Command) {
 
 // commands are grouped by who uses them.
 func commands() []*cli.Command {
+	return slices.Concat(ownCommands(), group(forEngines, runcCommands()...))
+}
+
+// ownCommands are those for people; of them runc has "run" alone.
+func ownCommands() []*cli.Command {
 	return slices.Concat(
 		group("to run a program", codeCommand, sessionCommand, mcpCommand, runCommand),
 		group("to know what it may do", explainCommand, diffCommand, checkCommand, compileCommand),
-		group("to know the machine", doctorCommand, labCommand, completionCommand),
-		group(forEngines, runcCommands()...))
+		group("to know the machine", doctorCommand, labCommand, completionCommand))
 }
 
 // exitOfError is runc's exit code for the commands that engines know from there.
@@ -121,11 +125,6 @@ func exitOfError(err error) int {
 		return f.code
 	}
 	return exitRefused
-}
-
-// ownCommands are those that runc does not have.
-func ownCommands() []*cli.Command {
-	return []*cli.Command{codeCommand, compileCommand, explainCommand, diffCommand, checkCommand, sessionCommand, mcpCommand, doctorCommand, labCommand, completionCommand}
 }
 
 // runcCommands are those that mean the same as runc's.
@@ -180,6 +179,8 @@ func usageError(c *cli.Command, err error) error {
 // commands that runc does not have.
 func usageCode(c *cli.Command) int {
 	switch {
+	case c == runCommand:
+		return 1
 	case c == diffCommand || c == checkCommand:
 		return exitNotAsked
 	case slices.Contains(slices.Concat(ownCommands(), sessionCommand.Subcommands), c):

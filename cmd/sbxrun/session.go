@@ -85,7 +85,7 @@ var sessionRun = &cli.Command{
 	Flags: []cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print one Result object"},
 		&cli.DurationFlag{Name: "wall", Usage: "wall clock, at most the session's", DefaultText: "the session's"},
-		&cli.StringFlag{Name: "lang", Usage: "language of FILE or stdin: " + strings.Join(languageNames(), ", ")},
+		&cli.StringFlag{Name: "lang", Usage: "language of FILE or stdin: " + strings.Join(runtime.LanguageNames(), ", ")},
 		&cli.StringSliceFlag{Name: "in", Usage: "put `HOST[:NAME]` into the working directory"},
 		&cli.StringSliceFlag{Name: "out", Usage: "take `NAME[:HOST]` out of it after the run"},
 		&cli.BoolFlag{Name: "stdin", Usage: "give the program sbxrun's stdin instead of /dev/null"},

@@ -12,8 +12,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -180,21 +178,6 @@ func readRecord(dir string) (*sessionRecord, error) {
 		return nil, fmt.Errorf("%s is damaged: it is that of %.40q", f.Name(), r.ID)
 	}
 	return r, nil
-}
-
-// startTime tells a process from a later one with its pid; proc_pid_stat(5).
-func startTime(pid int) uint64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
-	fields := strings.Fields(rest)
-	if len(fields) < 20 {
-		return 0
-	}
-	n, _ := strconv.ParseUint(fields[19], 10, 64) // 0 is no process's
-	return n
 }
 
 // dial connects to the process that holds the session in dir. A path to the socket may

@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -87,15 +86,13 @@ func startHolder(o holderOrder) error {
 }
 
 // becomeHolder makes this process a holder if it was started as one, and does not
-// return then.
+// return then. The caller has marked every descriptor above 2 as close-on-exec.
 func becomeHolder() {
 	if len(os.Args) != 1 || os.Args[0] != holderName {
 		return
 	}
 	signal.Ignore(unix.SIGPIPE, unix.SIGHUP, unix.SIGINT)
-	closeInherited()
 	channel := os.NewFile(holderFD, "channel")
-	unix.CloseOnExec(holderFD)
 	h, err := openHolder(channel)
 	if err != nil {
 		_ = json.NewEncoder(channel).Encode(err.Error()) // whoever asked may be gone
@@ -110,23 +107,6 @@ func becomeHolder() {
 		os.Exit(1) // what is left, "rm" and "gc" find by the state directory
 	}
 	os.Exit(0)
-}
-
-// closeInherited closes what the caller of create had open: the holder outlives it.
-func closeInherited() {
-	names, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return
-	}
-	for _, n := range names {
-		fd, err := strconv.Atoi(n.Name())
-		if err != nil || fd <= holderFD {
-			continue
-		}
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
-			unix.Close(fd)
-		}
-	}
 }
 
 // holder holds one session.
@@ -157,7 +137,7 @@ func openHolder(channel io.Reader) (_ *holder, err error) {
 	}
 	h := &holder{sessions: &sessionDir{o.Sessions}, turn: make(chan struct{}, 1), conns: map[*wire]bool{}, used: time.Now()}
 	h.ended, h.end = context.WithCancelCause(context.Background())
-	h.record = sessionRecord{ID: o.ID, Level: o.Policy.Level, Created: time.Now().UTC(), TTL: o.TTL, Pid: os.Getpid(), Start: startTime(os.Getpid())}
+	h.record = sessionRecord{ID: o.ID, Level: o.Policy.Level, Created: time.Now().UTC(), TTL: o.TTL, Pid: os.Getpid(), Start: runtime.StartTime(os.Getpid())}
 	if h.dir, h.lock, err = h.sessions.reserve(o.ID); err != nil {
 		return nil, err
 	}

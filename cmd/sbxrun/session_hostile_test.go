@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sbxrun/sbxrun/runtime"
 )
 
 // hostileTree is a program that leaves what A19 says, as much of it as fits.
@@ -275,7 +277,7 @@ func TestAReusedPidIsNotKilled(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r := sessionRecord{ID: "a", Pid: bystander.Process.Pid, Start: startTime(bystander.Process.Pid) - 1, Ready: true, Dir: "/etc"}
+	r := sessionRecord{ID: "a", Pid: bystander.Process.Pid, Start: runtime.StartTime(bystander.Process.Pid) - 1, Ready: true, Dir: "/etc"}
 	if err := r.write(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +287,7 @@ func TestAReusedPidIsNotKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.works("rm", "a")
-	if unix.Kill(bystander.Process.Pid, 0) != nil || startTime(bystander.Process.Pid) == 0 {
+	if unix.Kill(bystander.Process.Pid, 0) != nil || runtime.StartTime(bystander.Process.Pid) == 0 {
 		t.Error("the bystander is dead")
 	}
 }

@@ -127,7 +127,7 @@ func endHolder(dir string) error {
 // holderPid is the holder's pid by the session's state, 0 when that is another process's.
 func holderPid(dir string) int {
 	r, err := readRecord(dir)
-	if err != nil || r.Pid <= 1 || r.Start == 0 || startTime(r.Pid) != r.Start {
+	if err != nil || r.Pid <= 1 || r.Start == 0 || runtime.StartTime(r.Pid) != r.Start {
 		return 0
 	}
 	return r.Pid
