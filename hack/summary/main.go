@@ -71,10 +71,6 @@ func (t *tally) read(name string) error {
 }
 
 func (t *tally) print() (status int) {
-	for _, f := range t.failures {
-		fmt.Println("failed:", f)
-		status = 1
-	}
 	var names []string
 	for name := range t.skipped {
 		names = append(names, name)
@@ -89,6 +85,11 @@ func (t *tally) print() (status int) {
 			}
 		}
 		fmt.Printf("skipped: %s: %s\n", name, reason)
+	}
+	// Failures last: a log is often kept only by its end.
+	for _, f := range t.failures {
+		fmt.Println("failed:", f)
+		status = 1
 	}
 	fmt.Printf("%d passed, %d failed, %d skipped\n", t.passed, t.failed, len(t.skipped))
 	return status
