@@ -228,44 +228,91 @@ const firstUnused = 1 << 31
 
 // answers answers what a stranger asks first.
 func (p *Policy) answers(h Host) []Answer {
-	self := "the caller"
-	if p.Processes.Isolate && (h.UID == 0 && h.RunID != 0 || h.UID >= firstUnused) {
-		self = "an unused host user"
-	}
-	say := func(no bool, because, otherwise string) string {
-		if no {
-			return "no: " + because
-		}
-		return "yes: " + otherwise
-	}
-	key := say(slices.Contains(p.Filesystem.Hide, "/root") && slices.Contains(p.Filesystem.Hide, "/home"), "it finds /root and /home empty", "it reads what the caller reads")
-	if key[0] == 'y' && self != "the caller" {
-		key = "no, unless everybody may read the key: files are open to it, but it is " + self + ", who owns none (started by an ordinary user: yes, it is that user)"
-	}
-	fork := "yes: nothing caps processes"
-	if n := p.Processes.Max; n > 0 {
-		fork = say(n < 100, fmt.Sprintf("at most %d tasks are alive at once, and the first fork beyond ends the run (one after the other they may be more)", n), fmt.Sprintf("up to %d tasks at once", n))
-	}
-	survive := say(p.Processes.Isolate || p.Limits.Sweep, "its PID namespace ends with the run", "what it leaves running stays")
-	if !p.Processes.Isolate && p.Limits.Sweep {
-		survive = "no: the sweep kills what it leaves, daemons too"
-	}
-	forever := "yes: there is no wall clock"
-	if p.Limits.Wall > 0 {
-		forever = fmt.Sprintf("no: SIGKILL after %v of wall clock", p.Limits.Wall)
-	}
-	gain := say(p.Capabilities.NoNewPrivileges && p.Capabilities.Drop, "no capability is left and none comes back", "by set-uid programs, as the caller can")
-	if gain[0] == 'y' && p.Processes.Isolate {
-		gain = "no, not on the host: what it has or gains holds within its user namespace"
-	}
+	// unused is whether root starts it: then it is nobody on the host.
+	unused := p.Processes.Isolate && (h.UID == 0 && h.RunID != 0 || h.UID >= firstUnused)
 	return []Answer{
-		{"Can it read the SSH key in a home directory?", key},
+		{"Can it read the SSH key in a home directory?", p.readsKeys(unused)},
 		{"Can it reach the network?", say(p.Network.Isolate, "its network namespace is empty; unix sockets with a path remain where they are not hidden", "as the caller can, localhost too")},
-		{"Can it fork 100 processes?", fork},
-		{"Can it survive the run?", survive},
-		{"Can it run for ever?", forever},
-		{"Can it read the caller's environment?", say(p.Environment.Scrub && p.Processes.Isolate, "it gets four variables and an own /proc", map[bool]string{true: "not its own, but the caller's through the host's /proc", false: "it gets all of it"}[p.Environment.Scrub])},
-		{"Can it change files of the host?", say(p.Filesystem.Isolate, "all but its own /tmp and /dev/shm is read-only", "those that "+self+" may write")},
-		{"Can it gain privileges?", gain},
+		{"Can it fork 100 processes?", p.forks()},
+		{"Can it survive the run?", p.survives()},
+		{"Can it run for ever?", say(p.Limits.Wall > 0, fmt.Sprintf("SIGKILL after %v of wall clock", p.Limits.Wall), "there is no wall clock")},
+		{"Can it use up the memory?", p.fillsMemory()},
+		{"Can it fill the disk?", p.fillsDisk()},
+		{"Can it read the caller's environment?", say(p.Environment.Scrub && p.Processes.Isolate, "it gets PATH, LANG, HOME and TMPDIR with values of sbxrun's, what the policy sets, and its own /proc", map[bool]string{true: "not its own, but the caller's through the host's /proc", false: "it gets all of it"}[p.Environment.Scrub])},
+		{"Can it change files of the host?", p.writes(unused)},
+		{"Can it gain privileges?", p.gains()},
 	}
+}
+
+// say makes an answer, whose first word it is.
+func say(no bool, because, otherwise string) string {
+	if no {
+		return "no: " + because
+	}
+	return "yes: " + otherwise
+}
+
+func (p *Policy) readsKeys(unused bool) string {
+	hidden := slices.Contains(p.Filesystem.Hide, "/root") && slices.Contains(p.Filesystem.Hide, "/home")
+	if !hidden && unused {
+		return "depends: started by an ordinary user yes, it is that user; started by root only a key that everybody may read, it is an unused host user without groups"
+	}
+	return say(hidden, "it finds /root and /home empty", "it reads what the caller reads")
+}
+
+func (p *Policy) forks() string {
+	n := p.Processes.Max
+	if n == 0 {
+		return "yes: nothing caps processes"
+	}
+	return say(n < 100, fmt.Sprintf("at most %d tasks, threads among them, are alive at once, and the first fork beyond ends the run (one after the other they may be more)", n), fmt.Sprintf("up to %d tasks at once", n))
+}
+
+func (p *Policy) survives() string {
+	stays := "; what it wrote outside its own places stays, and so does what a service of the host started for it"
+	if p.Filesystem.Isolate && p.Network.Isolate {
+		stays = ""
+	}
+	if !p.Processes.Isolate && p.Limits.Sweep {
+		return "no: the sweep kills what it leaves, daemons too" + stays
+	}
+	return say(p.Processes.Isolate, "its PID namespace ends with the run"+stays, "what it leaves running stays")
+}
+
+func (p *Policy) fillsMemory() string {
+	n := p.Limits.Memory
+	if n > 0 && p.Cgroup == CgroupOff {
+		return fmt.Sprintf("up to a point: %s for each process by itself", formatSize(n))
+	}
+	return say(n > 0, formatSize(n)+" for all its processes together, without swap", "nothing limits it")
+}
+
+func (p *Policy) fillsDisk() string {
+	if p.Filesystem.Isolate {
+		return "no: it writes in memory only, in places that go away with the run"
+	}
+	if n := p.Limits.FileSize; n > 0 {
+		return fmt.Sprintf("yes: a file ends at %s, but nothing but the time limits their number", formatSize(n))
+	}
+	return "yes: nothing limits it"
+}
+
+func (p *Policy) writes(unused bool) string {
+	otherwise := "those that the caller may write"
+	if unused {
+		otherwise = "started by an ordinary user all of that user's; started by root those that everybody may write"
+	}
+	return say(p.Filesystem.Isolate, "all but its own /tmp and /dev/shm is read-only", otherwise)
+}
+
+func (p *Policy) gains() string {
+	switch {
+	case p.Capabilities.NoNewPrivileges && p.Capabilities.Drop:
+		return "no: no capability is left and none comes back"
+	case p.Processes.Isolate && !p.Syscalls.Filter:
+		return "not on the host: what it has or gains holds within its user namespace; no filter stands before a fault of the kernel"
+	case p.Processes.Isolate:
+		return "not on the host: what it has or gains holds within its user namespace"
+	}
+	return "yes: by set-uid programs, as the caller can"
 }

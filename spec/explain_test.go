@@ -61,7 +61,7 @@ func TestEachThingTakenOutLowersTheLevelAndIsNamed(t *testing.T) {
 		{"the mapping to an unused id", "processes", "host id 0", L2, func(s *specs.Spec) { s.Linux.UIDMappings[0].HostID = 0 }},
 		{"an own network namespace", "network", "network namespace", L3, func(s *specs.Spec) { s.Linux.Namespaces[6].Path = "/proc/1/ns/net" }},
 		{"the read-only root", "filesystem", "read-only root", L4, func(s *specs.Spec) { s.Root.Readonly = false }},
-		{"a filter's rule", "syscalls", "known escapes are refused: io_uring_setup, bpf", L4, func(s *specs.Spec) { s.Linux.Seccomp.Syscalls = s.Linux.Seccomp.Syscalls[3:] }},
+		{"a filter's rule", "syscalls", "calls that lead to known escapes: io_uring_setup, bpf", L4, func(s *specs.Spec) { s.Linux.Seccomp.Syscalls = s.Linux.Seccomp.Syscalls[3:] }},
 		{"no new privileges", "capabilities", "no new privileges", L4, func(s *specs.Spec) { s.Process.NoNewPrivileges = false }},
 	} {
 		sp, err := Compile(Preset(L5), rootHost, program)
@@ -172,10 +172,10 @@ func TestTheManPageOfTheLanguageIsFresh(t *testing.T) {
 
 // A stranger's questions, at every level: what explain answers is what the lab measures.
 func TestTheAnswersOfEachLevel(t *testing.T) {
-	questions := []string{"SSH key", "network", "fork 100", "survive", "for ever", "environment", "change files", "privileges"}
+	questions := []string{"SSH key", "network", "fork 100", "survive", "for ever", "memory", "disk", "environment", "change files", "privileges"}
 	for level, want := range map[Level]string{
-		L0: "yes yes yes yes no yes yes yes", L1: "yes yes yes no no yes yes yes", L2: "yes yes yes no no yes yes yes",
-		L3: "no yes no no no no yes no", L4: "no no no no no no yes no", L5: "no no no no no no no no",
+		L0: "yes yes yes yes no yes yes yes yes yes", L1: "yes yes yes no no no yes yes yes yes", L2: "yes yes yes no no no yes yes yes yes",
+		L3: "depends yes no no no no yes no yes not", L4: "depends no no no no no yes no yes not", L5: "no no no no no no no no no no",
 	} {
 		e, err := Explain("x", Preset(level), rootHost, nil)
 		if err != nil || len(e.Answers) != len(questions) {

@@ -11,12 +11,15 @@ import (
 )
 
 // maxField is how much of a field's value the text shows; JSON has all of it.
-const maxField = 100
+const maxField = 240
 
 // The colours of a terminal.
 const (
 	bold, green, yellow, red, plain = "\x1b[1m", "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[0m"
 )
+
+// enforced says who keeps what the settings below say.
+const enforced = "what this machine cannot do of it is refused, never left out; annotations are kept by the supervisor, all other fields by the kernel"
 
 // headline says what is explained and which level it amounts to.
 func (e *Explanation) headline() string {
@@ -38,7 +41,7 @@ func (l *LayerInForce) lists() []struct {
 	return []struct {
 		name  string
 		items []string
-	}{{"allowed", l.Allowed}, {"not allowed", l.NotAllowed}, {"not stopped", l.Remains}, {"missing", l.Missing}, {"init's steps", joinedOrNone(l.Steps)}}
+	}{{"allowed", l.Allowed}, {"not allowed", l.NotAllowed}, {"not stopped", l.Remains}, {"lacks", l.Missing}, {"init's steps", joinedOrNone(l.Steps)}}
 }
 
 // joinedOrNone makes one item of many.
@@ -84,7 +87,7 @@ func (e *Explanation) Text(colour bool) string {
 		fmt.Fprintf(&b, "%s\n", paint(yellow, "wider than the preset: "+strings.Join(e.Wider, ", ")))
 	}
 	if len(e.Answers) > 0 {
-		b.WriteString("\n")
+		fmt.Fprintf(&b, "        %s\n\n", enforced)
 	}
 	for _, a := range e.Answers {
 		fmt.Fprintf(&b, "%-46s %s\n", a.Question, a.Answer)
@@ -120,6 +123,7 @@ func (e *Explanation) Text(colour bool) string {
 // table lines up the settings of a layer, each with its fields below it.
 func (l *LayerInForce) table() string {
 	var b, rows strings.Builder
+	var shown []string
 	w := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
 	for _, s := range l.Settings {
 		value := s.Value
@@ -132,7 +136,10 @@ func (l *LayerInForce) table() string {
 	for i, line := range strings.Split(strings.TrimSuffix(rows.String(), "\n"), "\n") {
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		for _, f := range l.Settings[i].Fields {
-			b.WriteString("      " + shorten(f, maxField) + "\n")
+			if !slices.Contains(shown, f) {
+				b.WriteString("      " + shorten(f, maxField) + "\n")
+			}
+			shown = append(shown, f)
 		}
 	}
 	return b.String()
@@ -154,6 +161,7 @@ func (e *Explanation) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\nLayers: %s\n\nConfig `%s`\n", e.headline(), e.summary(), e.Digest)
 	if len(e.Answers) > 0 {
+		fmt.Fprintf(&b, "\n%s%s.\n", strings.ToUpper(enforced[:1]), enforced[1:])
 		b.WriteString("\n| question | answer |\n|---|---|\n")
 	}
 	for _, a := range e.Answers {

@@ -61,7 +61,7 @@ var layers = []layer{
 		allowed: []remark{{say: "run, compute, write and print up to the values below"}},
 		denied:  []string{"go on after a limit: the run is ended and the verdict names the limit", "survive the run: the sweep kills what is left, daemons too"},
 		remains: []remark{
-			{say: "what is no quantity: which files, networks and processes it reaches"},
+			{say: "amounts are limited only: which files, networks and processes it reaches is not"},
 			{say: "RLIMIT_FSIZE is per file, RLIMIT_NOFILE and RLIMIT_CPU are per process"},
 			{say: "without a control group memory is RLIMIT_AS, for each process by itself", gone: hasMemory},
 		},
@@ -82,10 +82,10 @@ var layers = []layer{
 			{say: "read variables of the caller or of the image, if they are such", gone: IsCompiled, what: otherVariables},
 		},
 		allowed: []remark{
-			{say: "read PATH, LANG, HOME, TMPDIR and the variables set by the policy", gone: foreign},
+			{say: "read PATH, LANG, HOME and TMPDIR, with values of sbxrun's, and the variables set by the policy", gone: foreign},
 			{say: "read the variables of config.json", gone: IsCompiled, what: variables},
 		},
-		denied:  []string{"read the caller's other variables from its own environment"},
+		denied:  []string{"read the caller's variables from its own environment"},
 		remains: []remark{{say: "the caller's environment can be read through the host's /proc", gone: ownProc}},
 		needs: []need{{say: "no variable beyond PATH, LANG, HOME, TMPDIR, TERM, HOSTNAME, container", negative: true, what: otherVariables, has: func(sp *specs.Spec) bool {
 			return IsCompiled(sp) && sp.Annotations[keyScrub] == "scrub" || foreign(sp) && otherVariables(sp) == ""
@@ -126,13 +126,13 @@ var layers = []layer{
 		denied:  []string{"see or signal processes outside", "survive the run: its namespace ends with it", "use the host's SysV IPC, POSIX queues and keyrings", "be root on the host: a run by root is an unused host id"},
 		remains: []remark{
 			{say: "the network", gone: own(specs.NetworkNamespace)},
-			{say: "files that its host user may read or write: run by root that is an unused id, so what everybody may; run by an ordinary user it is that user, with his keys", gone: foreign},
+			{say: "files that its host user may read or write: started by root that is an unused id without groups, so what everybody may; started by an ordinary user it is that user, keys and all", gone: foreign},
 			{say: "files that user %s of the host may read or write, where it can reach them", what: hostUser, gone: IsCompiled},
 		},
 		foreign: []string{"see or signal processes outside", "survive the run: its namespace ends with it", "use the host's SysV IPC and POSIX queues", "be root on the host: host id 0 is not mapped"},
 		needs: append(needNamespaces(specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace, specs.CgroupNamespace, specs.UserNamespace),
-			need{say: "host id 0 is not mapped (linux.uidMappings)", has: unmappedRoot},
-			need{say: "an own /proc (mounts)", has: func(sp *specs.Spec) bool { return mountAt(sp, "/proc") != nil && mountAt(sp, "/proc").Type == "proc" }},
+			need{say: "a mapping without host id 0 (linux.uidMappings)", has: unmappedRoot},
+			need{say: "its own /proc (mounts)", has: func(sp *specs.Spec) bool { return mountAt(sp, "/proc") != nil && mountAt(sp, "/proc").Type == "proc" }},
 			need{say: "a process cap (linux.resources.pids.limit)", has: hasPids},
 		),
 	},
@@ -163,6 +163,7 @@ var layers = []layer{
 		open: []remark{
 			{say: "write what its host user may in the root file system", gone: rootReadonly},
 			{say: "read every file of the host that its host user may", gone: hidesHomes},
+			{say: "use sockets and FIFOs with a path that its host user may: those of engines, D-Bus and ssh-agent among them", gone: hidesHomes},
 			{say: "write to the host through bind mounts", gone: noWritableBind, what: writableBinds},
 			{say: "use /dev and /dev/shm of its root file system", gone: ownDev},
 			{say: "read the kernel's devices, addresses and control groups in /sys, and write there what its user may", gone: shutSys},
@@ -180,11 +181,11 @@ var layers = []layer{
 		needs: []need{
 			{say: "a read-only root (root.readonly)", has: rootReadonly},
 			{say: "no bind mount from the host that can be written", has: noWritableBind, what: writableBinds, negative: true},
-			{say: "own /dev and /dev/shm", has: ownDev},
-			{say: "/sys hidden or read-only", has: shutSys},
-			{say: "/proc/kcore, /proc/keys and /proc/timer_list masked", has: masksProc},
-			{say: "/proc/sys and /proc/sysrq-trigger read-only", has: readonlyProc},
-			{say: "homes and /run hidden, or a root file system of its own", has: hidesHomes},
+			{say: "its own /dev and /dev/shm", has: ownDev},
+			{say: "a hidden or read-only /sys", has: shutSys},
+			{say: "masks over /proc/kcore, /proc/keys and /proc/timer_list", has: masksProc},
+			{say: "a read-only /proc/sys and /proc/sysrq-trigger", has: readonlyProc},
+			{say: "masks over homes and /run, or a root file system of its own", has: hidesHomes},
 		},
 	},
 	{
@@ -221,7 +222,7 @@ var layers = []layer{
 		remains: []remark{{say: "faults of the kernel behind calls that stay allowed"}, {say: "side channels"}},
 		needs: []need{
 			{say: "a filter (linux.seccomp)", has: hasFilter},
-			{say: "calls that lead to known escapes are refused", has: func(sp *specs.Spec) bool { return openCalls(sp) == "" }, what: openCalls},
+			{say: "a refusal of calls that lead to known escapes", has: func(sp *specs.Spec) bool { return openCalls(sp) == "" }, what: openCalls},
 		},
 	},
 }
