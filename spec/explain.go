@@ -255,7 +255,7 @@ func say(no bool, because, otherwise string) string {
 func (p *Policy) readsKeys(unused bool) string {
 	hidden := slices.Contains(p.Filesystem.Hide, "/root") && slices.Contains(p.Filesystem.Hide, "/home")
 	if !hidden && unused {
-		return "depends: started by an ordinary user yes, it is that user; started by root only a key that everybody may read, it is an unused host user without groups"
+		return "depends: started by root, as here, only one that everybody may read: it is an unused host user without groups; started by an ordinary user yes: it is that user, his ssh-agent too"
 	}
 	return say(hidden, "it finds /root and /home empty", "it reads what the caller reads")
 }
@@ -284,7 +284,11 @@ func (p *Policy) fillsMemory() string {
 	if n > 0 && p.Cgroup == CgroupOff {
 		return fmt.Sprintf("up to a point: %s for each process by itself", formatSize(n))
 	}
-	return say(n > 0, formatSize(n)+" for all its processes together, without swap", "nothing limits it")
+	stays := "; files that it leaves in the host's /dev/shm stay in memory"
+	if p.Filesystem.Isolate {
+		stays = ""
+	}
+	return say(n > 0, formatSize(n)+" for all its processes together, without swap"+stays, "nothing limits it")
 }
 
 func (p *Policy) fillsDisk() string {
@@ -300,7 +304,7 @@ func (p *Policy) fillsDisk() string {
 func (p *Policy) writes(unused bool) string {
 	otherwise := "those that the caller may write"
 	if unused {
-		otherwise = "started by an ordinary user all of that user's; started by root those that everybody may write"
+		otherwise = "started by root, as here, those that everybody may write; started by an ordinary user all of that user's"
 	}
 	return say(p.Filesystem.Isolate, "all but its own /tmp and /dev/shm is read-only", otherwise)
 }
