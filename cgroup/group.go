@@ -80,7 +80,17 @@ type dir struct {
 //
 // An id or path that is in use gives fs.ErrExist, a controller that cannot be had
 // *Missing. After an error nothing is left.
-func Create(path, id string, res *specs.LinuxResources) (_ *Group, err error) {
+func Create(path, id string, res *specs.LinuxResources) (*Group, error) {
+	return createIn(path, id, res, path != "")
+}
+
+// CreateWhole is Create of a group that takes part in every controller in the default
+// place too, so that a later Update can set any limit. Each v1 hierarchy costs time.
+func CreateWhole(path, id string, res *specs.LinuxResources) (*Group, error) {
+	return createIn(path, id, res, true)
+}
+
+func createIn(path, id string, res *specs.LinuxResources, whole bool) (_ *Group, err error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -106,14 +116,16 @@ func Create(path, id string, res *specs.LinuxResources) (_ *Group, err error) {
 			err = errors.Join(err, g.undo())
 		}
 	}()
-	v1, v2, err := h.split(demands(res), path != "")
+	v1, v2, err := h.split(demands(res), whole)
 	if err != nil {
 		return nil, err
 	}
-	if err := g.make(h, path, id, v1, len(v2) > 0); err != nil {
+	must := append([]string{"memory", "pids"}, demands(res)...)
+	limited := slices.ContainsFunc(v2, func(c string) bool { return slices.Contains(must, c) })
+	if err := g.make(h, path, id, v1, limited); err != nil {
 		return nil, err
 	}
-	if err := g.join(h, v2); err != nil {
+	if err := g.join(h, v2, must); err != nil {
 		return nil, err
 	}
 	return g, g.apply(h, res, true)
@@ -218,15 +230,17 @@ func (g *Group) open(controller, path string) error {
 }
 
 // join enables the unified controllers for the leaf and hands the v1 leaves to
-// the library.
-func (g *Group) join(h *host, v2 []string) error {
+// the library. Only those of must have to be had.
+func (g *Group) join(h *host, v2, must []string) error {
 	if g.state.Unified != "" {
 		leaf, err := cgroup2.Load(g.state.Unified, cgroup2.WithMountpoint(g.state.Mount))
 		if err != nil {
 			return fmt.Errorf("group %s: %w", g.state.Unified, err)
 		}
-		if err := h.unified.enable(leaf, g.state.Unified, v2); err != nil {
-			return err
+		for _, c := range v2 {
+			if err := h.unified.enable(leaf, g.state.Unified, c); err != nil && slices.Contains(must, c) {
+				return err
+			}
 		}
 	}
 	return g.loadV1(h)

@@ -263,6 +263,43 @@ func TestUpdateMovesTheLimitBothWays(t *testing.T) {
 	}
 }
 
+func TestAWholeGroupTakesEveryLimitLater(t *testing.T) {
+	needRoot(t)
+	h, err := machine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := CreateWhole("", name(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(g.Kill(), g.Delete()); err != nil {
+			t.Error(err)
+		}
+	})
+	run(t, g, "wait")
+	for controller, res := range map[string]*specs.LinuxResources{
+		"cpu":    {CPU: &specs.LinuxCPU{Shares: ptr(uint64(512)), Quota: ptr(int64(50000)), Period: ptr(uint64(100000))}},
+		"cpuset": {CPU: &specs.LinuxCPU{Cpus: "0"}},
+		"memory": memory(64),
+		"pids":   pids(10),
+	} {
+		if !h.onV1(controller) && !h.offers(controller) {
+			t.Logf("no %s on this machine", controller)
+			continue
+		}
+		if err := g.Update(res); err != nil {
+			t.Errorf("%s: %v", controller, err)
+		}
+	}
+	for _, name := range []string{"cpu", "cpuset", "blkio"} {
+		if _, in := g.Dir(name); h.onV1(name) && !in {
+			t.Errorf("not in the hierarchy of %s", name)
+		}
+	}
+}
+
 func TestFailedCreateLeavesNothing(t *testing.T) {
 	needRoot(t)
 	big, id := "99999", name()

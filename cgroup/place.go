@@ -157,24 +157,21 @@ func (h *hierarchy) stepAside(own string) (bool, error) {
 	return true, nil
 }
 
-// enable makes the controllers available to the leaf. One by one, because the
-// kernel takes all of a line or none, and only where the parent has not got them:
-// every write waits for the dying groups of its tree.
-func (h *hierarchy) enable(leaf *cgroup2.Manager, group string, controllers []string) error {
+// enable makes a controller available to the leaf: one by one, because the kernel
+// takes all of a line or none, and only where the parent has not got it: every
+// write waits for the dying groups of its tree.
+func (h *hierarchy) enable(leaf *cgroup2.Manager, group, controller string) error {
 	parent := filepath.Join(h.mount, filepath.Dir(group))
-	have := words(filepath.Join(parent, "cgroup.subtree_control"))
-	for _, c := range controllers {
-		if slices.Contains(have, c) {
-			continue
-		}
-		err := leaf.ToggleControllers([]string{c}, cgroup2.Enable)
-		for i := 0; i < 20 && errors.Is(err, unix.EBUSY); i++ {
-			time.Sleep(time.Millisecond) // a process that has just moved away still counts for a moment
-			err = leaf.ToggleControllers([]string{c}, cgroup2.Enable)
-		}
-		if err != nil {
-			return missing(c, parent, err)
-		}
+	if slices.Contains(words(filepath.Join(parent, "cgroup.subtree_control")), controller) {
+		return nil
+	}
+	err := leaf.ToggleControllers([]string{controller}, cgroup2.Enable)
+	for i := 0; i < 20 && errors.Is(err, unix.EBUSY); i++ {
+		time.Sleep(time.Millisecond) // a process that has just moved away still counts for a moment
+		err = leaf.ToggleControllers([]string{controller}, cgroup2.Enable)
+	}
+	if err != nil {
+		return missing(controller, parent, err)
 	}
 	return nil
 }

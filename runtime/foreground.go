@@ -14,7 +14,8 @@ import (
 	"github.com/sbxrun/sbxrun/cgroup"
 )
 
-// groupFor makes the container's group. An ordinary user without a delegated one
+// groupFor makes the container's group, with every controller: a container may be
+// updated in all that it was made without. An ordinary user without a delegated one
 // goes without, as with runc, as long as the config asks for no limit.
 func groupFor(sp *specs.Spec, opt CreateOptions) (*cgroup.Group, error) {
 	if opt.Systemd {
@@ -24,7 +25,7 @@ func groupFor(sp *specs.Spec, opt CreateOptions) (*cgroup.Group, error) {
 		}
 		return group, nil
 	}
-	group, err := cgroup.Create(sp.Linux.CgroupsPath, opt.ID, sp.Linux.Resources)
+	group, err := cgroup.CreateWhole(sp.Linux.CgroupsPath, opt.ID, sp.Linux.Resources)
 	if err == nil {
 		return group, nil
 	}
