@@ -23,6 +23,9 @@ import (
 // another one.
 var slow = []string{"--wall", "300s", "--cpu", "200s"}
 
+// hungry is slow with less to fill: a slow machine takes minutes for 256 MiB.
+var hungry = append([]string{"--memory", "64MiB"}, slow...)
+
 func TestLimitsStopAndSayWhy(t *testing.T) {
 	needRoot(t)
 	needProgram(t, "python3")
@@ -37,13 +40,13 @@ func TestLimitsStopAndSayWhy(t *testing.T) {
 		{"A1 a busy loop runs into the wall clock", spec.L1, nil, []string{"attack", "spin"}, runtime.WallClock, "supervisor"},
 		{"A1 a sleeper runs into the wall clock", spec.L5, nil, []string{"attack", "sleep"}, runtime.WallClock, "supervisor"},
 		{"A1 below, only the watchdog ends it", spec.L0, nil, []string{"attack", "sleep"}, runtime.WallClock, "supervisor"},
-		{"A2 one process runs out of CPU time", spec.L1, []string{"--wall", "30s", "--cpu", "1s"}, []string{"attack", "spin"}, runtime.CPU, ""},
-		{"A2 so does one under a PID namespace", spec.L5, []string{"--wall", "30s", "--cpu", "1s"}, []string{"attack", "spin"}, runtime.CPU, ""},
-		{"A2 so do several within their own limits", spec.L1, []string{"--wall", "30s", "--cpu", "1s"}, []string{"attack", "cpu-tree", "3", "20"}, runtime.CPU, ""},
-		{"A2 so does one without a group", spec.L5, []string{"--wall", "30s", "--cpu", "1s", "--cgroup", "off", "--memory", "0"}, []string{"attack", "spin"}, runtime.CPU, "rusage"},
-		{"A3 a hog on the heap is ended", spec.L1, slow, []string{"attack", "heap", "400"}, runtime.OOM, "memory.events"},
-		{"A3 a hog in a memfd is ended", spec.L1, append([]string{"--file-size", "1GiB"}, slow...), []string{"attack", "memfd", "400"}, runtime.OOM, "memory.events"},
-		{"A3 a list of Python is ended", spec.L5, slow, []string{"python3", "-c", "x=[]\nwhile True: x.append([0]*10**5)"}, runtime.OOM, "memory.events"},
+		{"A2 one process runs out of CPU time", spec.L1, []string{"--wall", "300s", "--cpu", "1s"}, []string{"attack", "spin"}, runtime.CPU, ""},
+		{"A2 so does one under a PID namespace", spec.L5, []string{"--wall", "300s", "--cpu", "1s"}, []string{"attack", "spin"}, runtime.CPU, ""},
+		{"A2 so do several within their own limits", spec.L1, []string{"--wall", "300s", "--cpu", "1s"}, []string{"attack", "cpu-tree", "3", "20"}, runtime.CPU, ""},
+		{"A2 so does one without a group", spec.L5, []string{"--wall", "300s", "--cpu", "1s", "--cgroup", "off", "--memory", "0"}, []string{"attack", "spin"}, runtime.CPU, "rusage"},
+		{"A3 a hog on the heap is ended", spec.L1, hungry, []string{"attack", "heap", "100"}, runtime.OOM, "memory.events"},
+		{"A3 a hog in a memfd is ended", spec.L1, append([]string{"--file-size", "1GiB"}, hungry...), []string{"attack", "memfd", "100"}, runtime.OOM, "memory.events"},
+		{"A3 a list of Python is ended", spec.L5, hungry, []string{"python3", "-c", "x=[]\nwhile True: x.append([0]*10**5)"}, runtime.OOM, "memory.events"},
 		{"A3 without a group the address space is", spec.L5, append([]string{"--cgroup", "off"}, slow...), []string{"python3", "-c", "[0]*10**9"}, runtime.OOM, "text"},
 		{"A4 a large file is ended by its signal", spec.L1, append([]string{"--workdir"}, slow...), []string{"/bin/sh", "-c", "exec head -c 20000000 /dev/zero >big"}, runtime.FileSize, "wait"},
 		{"A4 below, without a private directory, words are all there is", spec.L1, slow, []string{"/bin/sh", "-c", "cd $(mktemp -d); trap '' XFSZ; head -c 20000000 /dev/zero >big; rc=$?; rm big; rmdir $PWD; exit $rc"}, runtime.FileSize, "text"},
@@ -78,15 +81,15 @@ func TestBelowTheLevelTheLimitIsNotThere(t *testing.T) {
 		level spec.Level
 		argv  []string
 	}{
-		{"A3 400 MiB of heap at L0", spec.L0, []string{"attack", "heap", "400"}},
-		{"A3 400 MiB in a memfd at L0", spec.L0, []string{"attack", "memfd", "400"}},
+		{"A3 100 MiB of heap at L0", spec.L0, []string{"attack", "heap", "100"}},
+		{"A3 100 MiB in a memfd at L0", spec.L0, []string{"attack", "memfd", "100"}},
 		{"A5 1000 descriptors at L0", spec.L0, []string{"attack", "open-files", "1000"}},
 		{"A11 thirty children at L2", spec.L2, []string{"attack", "children", "30"}},
 		{"A16 a foreign call at L4", spec.L4, []string{"attack", "syscalls", "foreign"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			foreignCalls(t, tc.argv)
-			flags := []string{"--wall", "30s"}
+			flags := []string{"--wall", "5m"} // L0 has nothing else that a slow machine could meet
 			if tc.level > spec.L0 {
 				flags = slow
 			}
@@ -199,7 +202,7 @@ func TestTheEnvironmentIsKeptFromTheProgram(t *testing.T) {
 	} {
 		// The needle travels in two parts, or the attack would find its own argument.
 		argv := []string{"/bin/sh", "-c", `exec "$0" read-env "SBXRUN_CANARY=$1$2"`, "attack", needle[:3], needle[3:]}
-		args := append([]string{"code", "--json", "--level", tc.level.String(), "--wall", "30s"}, "--")
+		args := append([]string{"code", "--json", "--level", tc.level.String(), "--wall", "300s"}, "--")
 		if tc.level >= spec.L2 {
 			args = append(args[:len(args)-1], "--in", attackProgram+":attack", "--")
 			argv[3] = "./attack"
