@@ -1,12 +1,14 @@
 // Command bench measures the start of a busybox "true" bundle with sbxrun, crun, runc
-// and bwrap, in turns and in one run, and what supervising a run costs. All of them
-// see a hierarchy of pure cgroup v2, because crun takes no hybrid.
+// and bwrap, and of the same program in a session of the Go package, in turns and in one
+// run, and what supervising a run costs. All of them see a hierarchy of pure cgroup v2,
+// because crun takes no hybrid.
 //
-//	go run ./hack/bench [-n PAIRS] [-json FILE] [-bin SBXRUN]
+//	go run ./hack/bench [-n PAIRS] [-runs N] [-sessions N] [-json FILE] [-bin SBXRUN]
 package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -23,8 +25,9 @@ import (
 // peer is one way to run the bundle.
 type peer struct {
 	name  string
-	argv  func(id string) []string
-	times []float64 // ms
+	argv  func(id string) []string // of a command
+	run   func() time.Duration     // instead, in this process
+	times []float64                // ms
 }
 
 // report is what -json writes.
@@ -33,6 +36,8 @@ type report struct {
 	Median map[string]float64     `json:"median_ms"`
 	P90    map[string]float64     `json:"p90_ms"`
 	Ratio  map[string]float64     `json:"sbxrun_ratio"`
+	Bars   []bar                  `json:"bars"`
+	Many   []many                 `json:"sessions"`
 	Cost   map[string]supervision `json:"supervision"`
 }
 
@@ -44,11 +49,13 @@ type supervision struct {
 }
 
 var (
-	pairs  = flag.Int("n", 40, "runs of each")
-	out    = flag.String("json", "", "write the figures to this file")
-	bin    = flag.String("bin", "bin/sbxrun", "the sbxrun to measure")
-	inside = flag.Bool("inside", false, "already in the private view")
-	cost   = flag.String("cost", "", "what was measured outside of it, as JSON")
+	pairs    = flag.Int("n", 40, "runs of each")
+	runs     = flag.Int("runs", 1000, "runs of one session")
+	sessions = flag.Int("sessions", 200, "sessions beside each other")
+	out      = flag.String("json", "", "write the figures to this file")
+	bin      = flag.String("bin", "bin/sbxrun", "the sbxrun to measure")
+	inside   = flag.Bool("inside", false, "already in the private view")
+	before   = flag.String("outside", "", "what was measured outside of it, as JSON")
 )
 
 func main() {
@@ -62,7 +69,8 @@ func main() {
 		log.Fatal(err)
 	}
 	if !*inside {
-		enter(supervise(sbxrun, "L5")) // on the host's own hierarchy: a run wants its group
+		// On the host's own hierarchy, where a run has its whole group.
+		enter(report{Cost: map[string]supervision{"L5": supervise(sbxrun, "L5")}, Many: onHost(sbxrun)})
 	}
 	dir, err := os.MkdirTemp("", "sbxrun-bench-")
 	if err != nil {
@@ -70,13 +78,14 @@ func main() {
 	}
 	defer os.RemoveAll(dir)
 	makeBundle(sbxrun, dir)
-	peers := present(sbxrun, dir)
+	cold, warm := openSession(sbxrun, bareL5(), 0), openSession(sbxrun, bareL5(), 1)
+	peers := append(present(sbxrun, dir), inSession("cold", cold, 0), inSession("warm", warm, 1))
 	measure(peers)
-	r := summarize(peers)
-	r.Cost = map[string]supervision{}
-	var l5 supervision
-	must(json.Unmarshal([]byte(*cost), &l5))
-	r.Cost["L5"] = l5
+	must(errors.Join(cold.Close(), warm.Close()))
+	var r report
+	must(json.Unmarshal([]byte(*before), &r))
+	r.summarize(peers)
+	r.Many = append(r.Many, beside(sbxrun)...)
 	print(r, peers)
 	if *out != "" {
 		text, _ := json.MarshalIndent(r, "", "  ")
@@ -87,15 +96,15 @@ func main() {
 }
 
 // enter starts this program again in a mount namespace with pure cgroup v2.
-func enter(c supervision) {
+func enter(r report) {
 	const view = `umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec "$@"`
 	exe, err := os.Executable()
 	if err != nil {
 		log.Fatal(err)
 	}
-	text, err := json.Marshal(c)
+	text, err := json.Marshal(r)
 	must(err)
-	args := []string{"-m", "--propagation", "private", "sh", "-c", view, "sh", exe, "-inside", "-cost", string(text)}
+	args := []string{"-m", "--propagation", "private", "sh", "-c", view, "sh", exe, "-inside", "-outside", string(text)}
 	cmd := exec.Command("unshare", append(args, os.Args[1:]...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
@@ -161,26 +170,36 @@ func present(sbxrun, dir string) []*peer {
 func measure(peers []*peer) {
 	for i := range *pairs + 3 {
 		for _, p := range peers {
-			argv := p.argv(fmt.Sprintf("bench-%s-%d", p.name, i))
-			// Pipes, not /dev/null: runc and crun hand that to the container's user.
-			cmd := exec.Command(argv[0], argv[1:]...)
-			var both strings.Builder
-			cmd.Stdout, cmd.Stderr = &both, &both
-			start := time.Now()
-			err := cmd.Run()
-			took := time.Since(start)
-			if err != nil {
-				log.Fatalf("bench: %v: %v\n%s", argv, err, both.String())
-			}
+			took := p.once(i)
 			if i >= 3 { // the first warm the caches
-				p.times = append(p.times, float64(took.Microseconds())/1000)
+				p.times = append(p.times, ms(took))
 			}
 		}
 	}
 }
 
-func summarize(peers []*peer) report {
-	r := report{Pairs: *pairs, Median: map[string]float64{}, P90: map[string]float64{}, Ratio: map[string]float64{}}
+func (p *peer) once(i int) time.Duration {
+	if p.run != nil {
+		return p.run()
+	}
+	argv := p.argv(fmt.Sprintf("bench-%s-%d", p.name, i))
+	// Pipes, not /dev/null: runc and crun hand that to the container's user.
+	cmd := exec.Command(argv[0], argv[1:]...)
+	var both strings.Builder
+	cmd.Stdout, cmd.Stderr = &both, &both
+	start := time.Now()
+	err := cmd.Run()
+	took := time.Since(start)
+	if err != nil {
+		log.Fatalf("bench: %v: %v\n%s", argv, err, both.String())
+	}
+	return took
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func (r *report) summarize(peers []*peer) {
+	r.Pairs, r.Median, r.P90, r.Ratio = *pairs, map[string]float64{}, map[string]float64{}, map[string]float64{}
 	for _, p := range peers {
 		slices.Sort(p.times)
 		r.Median[p.name], r.P90[p.name] = p.times[len(p.times)/2], p.times[len(p.times)*9/10]
@@ -188,7 +207,12 @@ func summarize(peers []*peer) report {
 	for _, p := range peers[1:] {
 		r.Ratio[p.name] = r.Median["sbxrun"] / r.Median[p.name]
 	}
-	return r
+	for _, b := range []bar{{Of: "cold", Bar: 0.5}, {Of: "crun", Bar: 0.35}} {
+		if median := r.Median[b.Of]; median > 0 {
+			b.Warm = r.Median["warm"] / median
+			r.Bars = append(r.Bars, b)
+		}
+	}
 }
 
 // supervise watches the supervisor of a sleeping run that is stopped after 5 s.
@@ -220,6 +244,14 @@ func print(r report, peers []*peer) {
 			ratio = strconv.FormatFloat(v, 'f', 2, 64)
 		}
 		fmt.Printf("%-8s %10.1f %10.1f %16s\n", p.name, r.Median[p.name], r.P90[p.name], ratio)
+	}
+	fmt.Println("\ncold and warm: the same program at L5 in a session of the Go package, without and with a prepared init")
+	for _, b := range r.Bars {
+		fmt.Println(b)
+	}
+	fmt.Println()
+	for _, m := range r.Many {
+		fmt.Println(m)
 	}
 	for level, c := range r.Cost {
 		fmt.Printf("\nsupervising a sleeping run at %s: %.2f %% of a core (start and end included), peak %.1f MiB, wall overshoot %.1f ms\n",
