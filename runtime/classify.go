@@ -11,18 +11,16 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/sbxrun/sbxrun/spec"
 )
 
 // result makes the Result of a run that ended in whatever way.
-func (r *run) result(sp *specs.Spec, err error) *Result {
+func (r *run) result(err error) *Result {
 	res := &Result{ID: r.opt.ID, Level: spec.NoLevel, Evidence: []Evidence{}, LimitsHit: []string{}, Wider: []string{}, Receipt: []Receipt{}}
 	if r.policy != nil {
-		res.Digest, _ = spec.Digest(sp) // it was decoded or compiled: it can be written
-		res.Level, res.Receipt = r.policy.Level, r.receipt(err)
+		res.Digest, res.Level, res.Receipt = r.digest(), r.policy.Level, r.receipt(err)
 		res.Wider = append(res.Wider, r.policy.Wider()...)
 	}
 	if err != nil {

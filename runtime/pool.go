@@ -87,16 +87,11 @@ func (p *pool) take() *run {
 	return nil
 }
 
-// become makes a prepared run one of sp, which differs from its own in the program and
-// what only the supervisor enforces.
-func (r *run) become(sp *specs.Spec) error {
-	policy, err := spec.FromSpec(sp)
-	if err != nil {
-		return err
-	}
-	r.policy = &policy
+// become makes a prepared run one of sp, which was compiled from the policy and differs
+// from its own in the program and what only the supervisor enforces.
+func (r *run) become(policy *spec.Policy, sp *specs.Spec) {
+	r.policy, r.digest = policy, digestOf(sp)
 	r.plan.program(sp.Process.Args)
-	return nil
 }
 
 // fill prepares what is missing, in the background.
@@ -123,7 +118,7 @@ func (p *pool) prepare() bool {
 		host = p.marks()
 		r = &run{home: home, warm: true, opt: Options{Binary: p.session.binary}}
 		var sp *specs.Spec
-		if sp, err = p.session.compile([]string{"-"}, 0); err == nil {
+		if _, sp, err = p.session.compile([]string{"-"}, 0); err == nil {
 			err = r.prepare(sp)
 		}
 	}

@@ -69,6 +69,7 @@ type run struct {
 	opt       Options
 	plan      *blueprint
 	policy    *spec.Policy
+	digest    func() string // of the config, made once
 	group     *cgroup.Group
 	workdir   *workdir
 	taps      [2]*tap
@@ -96,7 +97,7 @@ type run struct {
 // in the Result as well. Canceling ctx ends the run.
 func Run(ctx context.Context, sp *specs.Spec, opt Options) (*Result, error) {
 	r := &run{opt: opt}
-	return r.do(ctx, sp, r.prepare(sp))
+	return r.do(ctx, r.prepare(sp))
 }
 
 // prepare makes everything up to init's barrier.
@@ -108,7 +109,7 @@ func (r *run) prepare(sp *specs.Spec) error {
 }
 
 // do runs the program after prepare, which gave err, and undoes it all.
-func (r *run) do(ctx context.Context, sp *specs.Spec, err error) (*Result, error) {
+func (r *run) do(ctx context.Context, err error) (*Result, error) {
 	if err == nil {
 		err = r.fill()
 	}
@@ -121,7 +122,7 @@ func (r *run) do(ctx context.Context, sp *specs.Spec, err error) (*Result, error
 	if clean := errors.Join(r.collect(), r.cleanup()); err == nil {
 		err = clean
 	}
-	res := r.result(sp, err)
+	res := r.result(err)
 	r.tellEnd(res)
 	return res, err
 }
@@ -138,7 +139,7 @@ func (r *run) setup(sp *specs.Spec) (err error) {
 	if err := checkMapping(sp); err != nil {
 		return err
 	}
-	r.policy = &policy
+	r.policy, r.digest = &policy, digestOf(sp)
 	if policy.Workdir.Private && !policy.Filesystem.Isolate {
 		if r.home != nil {
 			r.workdir, err = r.home.workdir, r.home.workdir.inPlace()
@@ -167,6 +168,14 @@ func (r *run) setup(sp *specs.Spec) (err error) {
 		}
 	}
 	return nil
+}
+
+// digestOf is the digest of sp, made when it is first asked for.
+func digestOf(sp *specs.Spec) func() string {
+	return sync.OnceValue(func() string {
+		d, _ := spec.Digest(sp) // it was decoded or compiled: it can be written
+		return d
+	})
 }
 
 // enterScope lets systemd make the scope that this process and the run's group are in.
@@ -243,6 +252,7 @@ func (r *run) release() error {
 		_ = arm(r.group)
 	}
 	r.started = time.Now()
+	go r.digest() // the supervisor has time while the program runs
 	for i, t := range r.taps {
 		if to := [...]io.Writer{r.opt.Stdout, r.opt.Stderr}[i]; to != nil && t.live == nil {
 			t.live = newRelay(to)
@@ -369,6 +379,10 @@ func (r *run) killAll(deadline time.Time) error {
 		}
 		return nil
 	case r.group != nil && isolated:
+		// The kernel ends the namespace with its first process, and tells when. What this
+		// does not reach, in a frozen group say, the group's end does.
+		_ = r.child.proc.Kill()
+		awaitExit(r.child.proc.Pid, int(drainTime.Milliseconds()))
 		return r.group.Kill()
 	case isolated:
 		return nil // the kernel ends the namespace with its first process, the reaper

@@ -87,7 +87,7 @@ func NewSession(policy spec.Policy, opt SessionOptions) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{id: id, policy: policy, host: ThisHost(), binary: opt.Binary, turn: make(chan struct{}, 1)}
-	if s.base, err = s.compile([]string{"-"}, 0); err != nil {
+	if _, s.base, err = s.compile([]string{"-"}, 0); err != nil {
 		return nil, err
 	}
 	if err := s.pool.open(s, opt.Warm); err != nil {
@@ -109,21 +109,22 @@ func (s *Session) ID() string { return s.id }
 // Policy is what its programs run under.
 func (s *Session) Policy() spec.Policy { return s.policy }
 
-// compile gives the config of a run of args, under the policy with that wall clock.
-func (s *Session) compile(args []string, wall time.Duration) (*specs.Spec, error) {
+// compile gives the policy with that wall clock, and the config of a run of args under it.
+func (s *Session) compile(args []string, wall time.Duration) (*spec.Policy, *specs.Spec, error) {
 	policy := s.policy
 	if limit := policy.Limits.Wall; wall < 0 || wall > limit && limit > 0 {
-		return nil, fmt.Errorf("limits.wall: %v: %w, which has %v", wall, ErrWider, limit)
+		return nil, nil, fmt.Errorf("limits.wall: %v: %w, which has %v", wall, ErrWider, limit)
 	} else if wall > 0 {
 		policy.Limits.Wall = wall
 	}
-	return spec.Compile(policy, s.host, spec.Process{Args: args, Env: os.Environ()})
+	sp, err := spec.Compile(policy, s.host, spec.Process{Args: args, Env: os.Environ()})
+	return &policy, sp, err
 }
 
 // Run runs one command and waits for its end, first for that of the one before. Result
 // and error are as those of the package's Run.
 func (s *Session) Run(ctx context.Context, cmd Command) (*Result, error) {
-	sp, err := s.compile(cmd.Args, cmd.Wall)
+	policy, sp, err := s.compile(cmd.Args, cmd.Wall)
 	if err != nil {
 		return Refused(err), err
 	}
@@ -143,9 +144,9 @@ func (s *Session) Run(ctx context.Context, cmd Command) (*Result, error) {
 		return Refused(err), err
 	}
 	defer done()
-	r, err := s.pool.take(), error(nil)
+	r := s.pool.take()
 	if r != nil {
-		err = r.become(sp)
+		r.become(policy, sp)
 	} else {
 		r = &run{home: home, opt: Options{Stdin: stdin, Binary: s.binary}}
 		err = r.prepare(sp)
@@ -154,7 +155,7 @@ func (s *Session) Run(ctx context.Context, cmd Command) (*Result, error) {
 	if len(cmd.Files) > 0 {
 		r.opt.Put = cmd.put
 	}
-	res, err := r.do(ctx, sp, err)
+	res, err := r.do(ctx, err)
 	s.pool.fill()
 	return res, err
 }

@@ -150,7 +150,7 @@ func supervise(channel *os.File) error {
 	if err := errors.Join(channel.Close(), os.Stdin.Close(), c.Close()); err != nil {
 		return err
 	}
-	return c.see(r, o.Config, start)
+	return c.see(r, start)
 }
 
 // buildSupervised takes the run to its barrier and writes down what there is.
@@ -211,7 +211,7 @@ func (c *Container) buildSupervised(r *run, o order) (start *net.UnixListener, e
 }
 
 // see waits for start and then for the end, and writes the Result.
-func (c *Container) see(r *run, sp *specs.Spec, start *net.UnixListener) error {
+func (c *Container) see(r *run, start *net.UnixListener) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer cancel()
 	err := awaitStart(r, start)
@@ -219,11 +219,11 @@ func (c *Container) see(r *run, sp *specs.Spec, start *net.UnixListener) error {
 		err = r.watch(ctx)
 	}
 	err = errors.Join(err, r.collect())
-	err = errors.Join(err, c.writeResult(r.result(sp, err)))
+	err = errors.Join(err, c.writeResult(r.result(err)))
 	r.dismiss()
 	if clean := r.cleanup(); clean != nil {
 		err = errors.Join(err, clean)
-		err = errors.Join(err, c.writeResult(r.result(sp, err)))
+		err = errors.Join(err, c.writeResult(r.result(err)))
 	}
 	return err
 }
