@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sbxrun/sbxrun/lab/attack"
-	"github.com/sbxrun/sbxrun/rootfs"
 	"github.com/sbxrun/sbxrun/runtime"
 	"github.com/sbxrun/sbxrun/spec"
 )
@@ -128,7 +127,7 @@ func (t *try) files(script string) (count int, size, largest int64, err error) {
 		count, size, largest = count+1, size+n, max(largest, n)
 	}
 	if t.policy.Workdir.Private {
-		t.get = func(g *rootfs.Gateway) error {
+		t.get = func(g files) error {
 			entries, err := g.List()
 			for _, e := range entries {
 				if e.Mode.IsRegular() {
@@ -329,7 +328,7 @@ func plantsLink(t *try) error {
 	}
 	var stolen bytes.Buffer
 	var refusal error
-	t.get = func(g *rootfs.Gateway) error {
+	t.get = func(g files) error {
 		_, refusal = g.Get("out", &stolen)
 		return nil
 	}

@@ -27,6 +27,7 @@ type Options struct {
 	Ablation bool                // also try each layer alone
 	Progress func(done, all int) // called after each try, from one goroutine at a time; may be nil
 	Cgroup   spec.CgroupMode     // "" is on where it can be had
+	Warm     bool                // in prepared inits of sessions, at the levels that have them
 }
 
 // Verdict says what became of an attack.
@@ -102,6 +103,7 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	if os.Geteuid() == 0 {
 		report.User = "root"
 	}
+	st.warm = opt.Warm
 	if err := st.chooseCgroup(ctx, opt.Cgroup); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/xml"
 	"os"
 	"os/exec"
@@ -68,6 +69,35 @@ func TestSomeAttacksForReal(t *testing.T) {
 		if *row.Depth == 0 {
 			t.Errorf("%s: no layer stops it alone", row.Attack)
 		}
+	}
+}
+
+// The levels promise the same of a prepared init as of one that is made for its program.
+func TestAttacksThroughAWarmPoolEndAsInAColdRun(t *testing.T) {
+	t.Setenv(canaryName, "CANARY-"+rand.Text()) // sessions have this process's environment
+	again := []string(nil)
+	for round := 0; round < 3 && (round == 0 || len(again) > 0); round++ {
+		report, err := Run(context.Background(), Options{Only: again, Warm: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again = nil
+		for _, row := range report.Rows {
+			for _, c := range row.Cells {
+				switch {
+				case c.Verdict == Wrong && strings.Contains(c.Evidence, errCold.Error()):
+					again = append(again, row.Attack)
+				case c.Differs():
+					t.Errorf("%s at %s: %s, promised is %s: %s", row.Attack, c.Policy, c.Verdict, c.Promised, c.Evidence)
+				case c.Policy == "L5" && c.Verdict == NotHere && c.Promised == Stopped:
+					t.Errorf("%s was not tried", row.Attack)
+				}
+			}
+		}
+		t.Logf("%d attacks in %.1f s, %d once more", len(report.Rows), report.Seconds, len(again))
+	}
+	if len(again) > 0 {
+		t.Errorf("no prepared init was used for %v", again)
 	}
 }
 

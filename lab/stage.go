@@ -40,6 +40,7 @@ type stage struct {
 	secret string // the key's
 	canary string // the environment's
 	cgroup spec.CgroupMode
+	warm   bool   // attacks run in prepared inits of sessions
 	why    string // why there is none
 	tries  atomic.Int64
 	undo   []func() error

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,12 +36,19 @@ type try struct {
 	mark   string
 	cwd    string // the caller's directory
 	stdin  *os.File
-	get    func(*rootfs.Gateway) error
+	get    func(files) error // after the run; nil is nothing
 
 	res    *runtime.Result
 	took   time.Duration
 	effect string // what the attack has achieved, as the host sees it; empty is nothing
 	seen   string // what else is worth saying
+}
+
+// files is the working directory as the host reaches it: a run's or a session's.
+type files interface {
+	Put(name string, src io.Reader, perm fs.FileMode) (int64, error)
+	Get(name string, dst io.Writer) (int64, error)
+	List() ([]rootfs.Entry, error)
 }
 
 // prepare fits the policy and makes the caller's directory.
@@ -123,7 +132,7 @@ func (t *try) helper(name string, args ...string) error {
 	if t.policy.Limits.FileSize > 0 {
 		t.policy.Limits.FileSize = 64 << 20
 	}
-	put := func(g *rootfs.Gateway) error {
+	put := func(g files) error {
 		f, err := os.Open(t.self)
 		if err != nil {
 			return err
@@ -136,7 +145,24 @@ func (t *try) helper(name string, args ...string) error {
 }
 
 // run runs the program and checks that it ran.
-func (t *try) run(put func(*rootfs.Gateway) error, argv ...string) error {
+func (t *try) run(put func(files) error, argv ...string) (err error) {
+	started := time.Now()
+	if t.warm {
+		err = t.runWarm(put, argv)
+	} else {
+		err = t.runCold(put, argv)
+	}
+	t.took = time.Since(started)
+	if err != nil {
+		return err
+	}
+	if t.res.Reason == runtime.Internal || t.res.Reason == runtime.Unavailable {
+		return fmt.Errorf("the attack did not run: %s", t.res.Reason)
+	}
+	return nil
+}
+
+func (t *try) runCold(put func(files) error, argv []string) error {
 	env := append(os.Environ(), canaryName+"="+t.canary)
 	cwd := t.cwd
 	if t.policy.Filesystem.Isolate {
@@ -146,14 +172,53 @@ func (t *try) run(put func(*rootfs.Gateway) error, argv ...string) error {
 	if err != nil {
 		return err
 	}
-	started := time.Now()
-	t.res, err = runtime.Run(t.ctx, sp, runtime.Options{Put: put, Get: t.get, Stdin: t.stdin})
-	t.took = time.Since(started)
+	opt := runtime.Options{Stdin: t.stdin}
+	if put != nil {
+		opt.Put = func(g *rootfs.Gateway) error { return put(g) }
+	}
+	if t.get != nil {
+		opt.Get = func(g *rootfs.Gateway) error { return t.get(g) }
+	}
+	t.res, err = runtime.Run(t.ctx, sp, opt)
+	return err
+}
+
+// errCold says that the host changed after an init was prepared, which then rightly was
+// not used.
+var errCold = errors.New("no prepared init was used")
+
+// runWarm runs the program in a session, in an init that was prepared before anything
+// was known of it.
+func (t *try) runWarm(put func(files) error, argv []string) (err error) {
+	if !t.policy.Workdir.Private {
+		return notHere("a session needs a private working directory")
+	}
+	s, err := runtime.NewSession(t.policy, runtime.SessionOptions{Warm: 1})
 	if err != nil {
 		return err
 	}
-	if t.res.Reason == runtime.Internal || t.res.Reason == runtime.Unavailable {
-		return fmt.Errorf("the attack did not run: %s", t.res.Reason)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for end := time.Now().Add(time.Minute); s.Waiting() == 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if put != nil {
+		if err := put(s); err != nil {
+			return err
+		}
+	}
+	cmd, warm := runtime.Command{Args: argv}, false
+	if t.stdin != nil { // a nil *os.File is a reader, too
+		cmd.Stdin = t.stdin
+	}
+	cmd.Watch = func(n runtime.Notice) { warm = warm || n.Event == "started" && n.Warm }
+	if t.res, err = s.Run(t.ctx, cmd); err != nil {
+		return err
+	}
+	if !warm {
+		return errCold
+	}
+	if t.get != nil {
+		return t.get(s)
 	}
 	return nil
 }
