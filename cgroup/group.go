@@ -81,16 +81,25 @@ type dir struct {
 // An id or path that is in use gives fs.ErrExist, a controller that cannot be had
 // *Missing. After an error nothing is left.
 func Create(path, id string, res *specs.LinuxResources) (*Group, error) {
-	return createIn(path, id, res, path != "")
+	return createIn(path, id, res, path != "", nil)
 }
 
-// CreateWhole is Create of a group that takes part in every controller in the default
-// place too, so that a later Update can set any limit. Each v1 hierarchy costs time.
-func CreateWhole(path, id string, res *specs.LinuxResources) (*Group, error) {
-	return createIn(path, id, res, true)
+// Announce is told where a group will be before it is made: what is killed in between
+// has left a note by which Abandon finds it.
+type Announce func(State) error
+
+// CreateAnnounced is Create with an announcement.
+func CreateAnnounced(path, id string, res *specs.LinuxResources, announce Announce) (*Group, error) {
+	return createIn(path, id, res, path != "", announce)
 }
 
-func createIn(path, id string, res *specs.LinuxResources, whole bool) (_ *Group, err error) {
+// CreateWhole is CreateAnnounced of a group that takes part in every controller in the
+// default place too, so that a later Update can set any limit. Each v1 hierarchy costs time.
+func CreateWhole(path, id string, res *specs.LinuxResources, announce Announce) (*Group, error) {
+	return createIn(path, id, res, true, announce)
+}
+
+func createIn(path, id string, res *specs.LinuxResources, whole bool, announce Announce) (_ *Group, err error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -122,7 +131,15 @@ func createIn(path, id string, res *specs.LinuxResources, whole bool) (_ *Group,
 	}
 	must := append([]string{"memory", "pids"}, demands(res)...)
 	limited := slices.ContainsFunc(v2, func(c string) bool { return slices.Contains(must, c) })
-	if err := g.make(h, path, id, v1, limited); err != nil {
+	if err := g.locate(h, path, id, v1, limited); err != nil {
+		return nil, err
+	}
+	if announce != nil {
+		if err := announce(g.state); err != nil {
+			return nil, err
+		}
+	}
+	if err := g.make(h, v1, path != ""); err != nil {
 		return nil, err
 	}
 	if err := g.join(h, v2, must); err != nil {
@@ -169,8 +186,8 @@ func (h *host) split(need []string, all bool) (v1, v2 []string, err error) {
 	return slices.Compact(v1), slices.DeleteFunc(slices.Compact(v2), func(c string) bool { return c == "devices" }), nil
 }
 
-// make makes and opens the directories.
-func (g *Group) make(h *host, path, id string, v1 []string, controllers bool) error {
+// locate says where the directories will be.
+func (g *Group) locate(h *host, path, id string, v1 []string, controllers bool) error {
 	at, err := h.stands("/proc/self/cgroup")
 	if err != nil {
 		return err
@@ -183,13 +200,22 @@ func (g *Group) make(h *host, path, id string, v1 []string, controllers bool) er
 			}
 		}
 		g.state.Mount, g.state.Unified = h.unified.mount, groupPath(parent, path, id)
-		if err := g.add("", filepath.Join(h.unified.mount, g.state.Unified), path != ""); err != nil {
+	}
+	for _, name := range v1 {
+		g.state.V1[name] = groupPath(at.v1[name], path, id)
+	}
+	return nil
+}
+
+// make makes and opens the directories.
+func (g *Group) make(h *host, v1 []string, adopt bool) error {
+	if g.state.Unified != "" {
+		if err := g.add("", filepath.Join(g.state.Mount, g.state.Unified), adopt); err != nil {
 			return err
 		}
 	}
 	for _, name := range v1 {
-		g.state.V1[name] = groupPath(at.v1[name], path, id)
-		if err := g.add(name, filepath.Join(h.v1[name].mount, g.state.V1[name]), path != ""); err != nil {
+		if err := g.add(name, filepath.Join(h.v1[name].mount, g.state.V1[name]), adopt); err != nil {
 			return err
 		}
 	}

@@ -269,7 +269,7 @@ func TestAWholeGroupTakesEveryLimitLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := CreateWhole("", name(), nil)
+	g, err := CreateWhole("", name(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

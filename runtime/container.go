@@ -164,17 +164,17 @@ func (c *Container) build(plan *blueprint, opt CreateOptions) (_ *child, err err
 	}
 	c.record = record{
 		State:  specs.State{Version: specs.Version, ID: opt.ID, Status: specs.StateCreating, Bundle: opt.Bundle, Annotations: sp.Annotations},
-		Rootfs: rootOf(sp, opt.Bundle), Created: time.Now().UTC(), Boot: bootID(), Config: sp, Digest: digest,
+		Rootfs: rootOf(sp, opt.Bundle), Created: time.Now().UTC(), Boot: bootID(),
 	}
-	group, err := groupFor(sp, opt)
+	group, err := groupFor(sp, opt, c.announce)
 	if err != nil {
 		return nil, err
 	}
 	if group != nil {
 		defer group.Close()
-		state := group.State()
-		c.record.Cgroup = &state
 	}
+	c.grouped(group)
+	c.record.Config, c.record.Digest = sp, digest
 	if !plan.has(unix.CLONE_NEWNS) && c.record.Rootfs != "/" {
 		if c.record.RootMount, err = mountOf(c.record.Rootfs); err != nil {
 			return nil, err
@@ -212,6 +212,21 @@ func (c *Container) build(plan *blueprint, opt CreateOptions) (_ *child, err err
 		return nil, err
 	}
 	return ch, nil
+}
+
+// announce writes down where the container's group will be.
+func (c *Container) announce(state cgroup.State) error {
+	c.record.Cgroup, c.record.Making = &state, true
+	return c.save()
+}
+
+// grouped takes in the group that was made, if there is one; the next save has it.
+func (c *Container) grouped(group *cgroup.Group) {
+	c.record.Cgroup, c.record.Making = nil, false
+	if group != nil {
+		state := group.State()
+		c.record.Cgroup = &state
+	}
 }
 
 // settle takes a started init past its barrier.
@@ -434,21 +449,44 @@ func (c *Container) Delete(force bool) error {
 	if c.record.Supervisor != nil {
 		c.awaitSupervisor()
 	}
-	if g := c.group(); g != nil {
-		if err := errors.Join(g.Kill(), g.Delete()); err != nil {
-			return err
-		}
-	} else if err := errors.Join(c.awaitEnd(), c.resetScope()); err != nil {
+	if err := c.endGroup(); err != nil {
 		return err
 	}
 	c.record.Pid = 0
-	if err := errors.Join(c.unmountRoot(), c.forget()); err != nil {
+	if err := errors.Join(c.unmountRoot(), c.removeWorkdir(), c.forget()); err != nil {
 		return err
 	}
 	if c.record.Config != nil {
 		warnHooks(c.record.Config, "poststop", c.hookState(specs.StateStopped), c.store.warn)
 	}
 	return nil
+}
+
+// endGroup ends whoever is in the container's group and removes it, what there is of it.
+func (c *Container) endGroup() error {
+	if g := c.group(); g != nil {
+		return errors.Join(g.Kill(), g.Delete())
+	}
+	err := errors.Join(c.awaitEnd(), c.resetScope())
+	if now := c.record.Cgroup; now == nil || now.Scope != nil || c.record.Boot != bootID() {
+		return err
+	}
+	if c.record.Making {
+		return errors.Join(err, cgroup.Abandon(*c.record.Cgroup))
+	}
+	g, open := cgroup.Rest(*c.record.Cgroup)
+	if open != nil {
+		return errors.Join(err, open)
+	}
+	return errors.Join(err, g.Kill(), g.Delete())
+}
+
+// removeWorkdir removes the working directory that a killed supervisor has left.
+func (c *Container) removeWorkdir() error {
+	if c.record.Workdir == "" {
+		return nil
+	}
+	return removeDir(c.record.Workdir)
 }
 
 // resetScope makes systemd forget the unit of a group that is gone.

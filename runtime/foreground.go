@@ -17,7 +17,7 @@ import (
 // groupFor makes the container's group, with every controller: a container may be
 // updated in all that it was made without. An ordinary user without a delegated one
 // goes without, as with runc, as long as the config asks for no limit.
-func groupFor(sp *specs.Spec, opt CreateOptions) (*cgroup.Group, error) {
+func groupFor(sp *specs.Spec, opt CreateOptions, announce cgroup.Announce) (*cgroup.Group, error) {
 	if opt.Systemd {
 		group, err := cgroup.CreateScope(sp.Linux.CgroupsPath, opt.ID, sp.Linux.Resources, sp.Annotations)
 		if err != nil {
@@ -25,7 +25,7 @@ func groupFor(sp *specs.Spec, opt CreateOptions) (*cgroup.Group, error) {
 		}
 		return group, nil
 	}
-	group, err := cgroup.CreateWhole(sp.Linux.CgroupsPath, opt.ID, sp.Linux.Resources)
+	group, err := cgroup.CreateWhole(sp.Linux.CgroupsPath, opt.ID, sp.Linux.Resources, announce)
 	if err == nil {
 		return group, nil
 	}

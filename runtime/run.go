@@ -82,12 +82,13 @@ type run struct {
 	reaper    *os.ProcessState
 	leftovers int
 	drained   bool
-	home      *home // a session's working directory, nil for a run of its own
-	warm      bool  // its init was prepared before its program was known
-	driven    bool  // engines drive it: the reaper is their child, and has its word last
-	over      bool  // the program ran, and nothing of it is left
-	fullFile  bool  // a file in the working directory has exactly the size limit
-	room      room  // what is left in the working directory
+	home      *home           // a session's working directory, nil for a run of its own
+	warm      bool            // its init was prepared before its program was known
+	driven    bool            // engines drive it: the reaper is their child, and has its word last
+	announce  cgroup.Announce // of a driven one: writes down where the group will be
+	over      bool            // the program ran, and nothing of it is left
+	fullFile  bool            // a file in the working directory has exactly the size limit
+	room      room            // what is left in the working directory
 	counters  cgroup.Evidence
 }
 
@@ -163,7 +164,7 @@ func (r *run) setup(sp *specs.Spec) (err error) {
 			}
 			path = ""
 		}
-		if r.group, err = cgroup.Create(path, r.opt.ID, sp.Linux.Resources); err != nil {
+		if r.group, err = cgroup.CreateAnnounced(path, r.groupID(), sp.Linux.Resources, r.announce); err != nil {
 			return unavailableCgroup(err)
 		}
 	}
@@ -176,6 +177,15 @@ func digestOf(sp *specs.Spec) func() string {
 		d, _ := spec.Digest(sp) // it was decoded or compiled: it can be written
 		return d
 	})
+}
+
+// groupID names the group, so that others see whose it was if nobody removes it. A
+// driven run has a state for that.
+func (r *run) groupID() string {
+	if r.driven {
+		return r.opt.ID
+	}
+	return ownedID(r.opt.ID)
 }
 
 // enterScope lets systemd make the scope that this process and the run's group are in.

@@ -78,6 +78,7 @@ type record struct {
 	StartTime uint64        `json:"startTime"` // of the pid, clock ticks since boot: tells a reused pid
 	Boot      string        `json:"boot"`      // boot id in which the pid means something
 	Cgroup    *cgroup.State `json:"cgroup,omitempty"`
+	Making    bool          `json:"making,omitempty"` // the group is being made, and nobody is in it yet
 	Config    *specs.Spec   `json:"config"`
 	Digest    string        `json:"digest"` // of Config, spec.Digest
 	// RootMount is the mount that Rootfs was on before, of a container without a mount
@@ -87,6 +88,7 @@ type record struct {
 	// reaper, the container's first process, is not.
 	Supervisor *process `json:"supervisor,omitempty"`
 	Program    *process `json:"program,omitempty"`
+	Workdir    string   `json:"workdir,omitempty"` // the working directory on the host
 }
 
 // Container is one container of a store.

@@ -78,7 +78,7 @@ func (c *Container) waiting() bool {
 
 // group reopens the container's control group, nil when it has none.
 func (c *Container) group() *cgroup.Group {
-	if c.record.Cgroup == nil || c.record.Boot != bootID() { // of another boot: whoever is there now is a stranger
+	if c.record.Cgroup == nil || c.record.Making || c.record.Boot != bootID() { // of another boot: whoever is there now is a stranger
 		return nil
 	}
 	g, err := cgroup.Load(*c.record.Cgroup)

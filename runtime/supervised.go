@@ -32,6 +32,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sbxrun/sbxrun/cgroup"
 	sbxinit "github.com/sbxrun/sbxrun/init"
 	"github.com/sbxrun/sbxrun/spec"
 )
@@ -169,13 +170,19 @@ func (c *Container) buildSupervised(r *run, o order) (start *net.UnixListener, e
 		Rootfs: rootOf(o.Config, o.Bundle), Created: time.Now().UTC(), Boot: bootID(), Config: o.Config,
 		Supervisor: &process{os.Getpid(), self.start},
 	}
+	r.announce = func(state cgroup.State) error {
+		if r.workdir != nil {
+			c.record.Workdir = r.workdir.path
+		}
+		return c.announce(state)
+	}
 	if err := r.setup(o.Config); err != nil {
 		return nil, err
 	}
-	if r.group != nil {
-		state := r.group.State()
-		c.record.Cgroup = &state
+	if r.workdir != nil {
+		c.record.Workdir = r.workdir.path
 	}
+	c.grouped(r.group)
 	if err := c.save(); err != nil {
 		return nil, err
 	}

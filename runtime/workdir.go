@@ -42,6 +42,15 @@ func checkID(id string) (string, error) {
 // ownID starts the ids that checkID makes; the supervisor's pid follows.
 const ownID = "run-"
 
+// ownedID is id such that it tells its supervisor's pid.
+func ownedID(id string) string {
+	own := fmt.Sprintf("%s%d-", ownID, os.Getpid())
+	if strings.HasPrefix(id, own) {
+		return id
+	}
+	return own + id
+}
+
 // abandoned says whether an id was made by a supervisor that is no more: killed, so
 // that nobody has removed what its run had.
 func abandoned(id string) bool {
@@ -98,7 +107,7 @@ func makeWorkdir(id string, owner rootfs.Owner) (*workdir, error) {
 	if _, err := rand.Read(secret); err != nil {
 		return nil, fmt.Errorf("make the working directory: %w", err)
 	}
-	name := dirPrefix + id + "-" + hex.EncodeToString(secret)
+	name := dirPrefix + ownedID(id) + "-" + hex.EncodeToString(secret)
 	w := &workdir{path: filepath.Join(base, name)}
 	if w.parent, err = os.Open(base); err == nil {
 		if w.dir, err = rootfs.MakeWorkdir(w.parent, name, owner); err != nil {

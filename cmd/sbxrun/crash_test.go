@@ -1,0 +1,273 @@
+// Tests of what is left where SIGKILL takes the command, a supervisor or an init, at
+// each of their steps and at any moment.
+
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// steps are the calls by which sbxrun, its supervisor and init change anything.
+const steps = "mkdirat,renameat,unlinkat,rmdir,flock,bind,connect,write,sendmsg,sendto,clone,clone3,execve,mount,umount2,move_mount,pivot_root"
+
+// accident is a command that is cut short, on an engine of its own.
+type accident struct {
+	name    string
+	flags   []string   // of the policy, nil is a container without
+	program string     // the default sleeps
+	before  [][]string // commands that are let alone
+	args    []string   // the command; "ID" is the container
+	after   [][]string // commands that meet what it left
+}
+
+var (
+	createIt = []string{"create", "--bundle", "BUNDLE", "ID"}
+	runIt    = []string{"run", "--bundle", "BUNDLE", "ID"}
+	startIt  = []string{"start", "ID"}
+	guarded  = append([]string{"--level", "L3", "--memory", "64MiB"}, slow...)
+
+	accidents = []accident{
+		{name: "create", args: createIt, after: [][]string{startIt}},
+		{name: "start", before: [][]string{createIt}, args: startIt},
+		{name: "run", program: "exit 3", args: runIt},
+		{name: "exec", before: [][]string{createIt, startIt}, args: []string{"exec", "--detach", "ID", "/bin/sleep", "MARK"}},
+		{name: "delete", before: [][]string{createIt, startIt}, args: []string{"delete", "--force", "ID"}},
+		{name: "create under a policy", flags: guarded, args: createIt, after: [][]string{startIt}},
+		{name: "start under a policy", flags: guarded, before: [][]string{createIt}, args: startIt},
+		{name: "delete under a policy", flags: guarded, before: [][]string{createIt, startIt}, args: []string{"delete", "--force", "ID"}},
+		{name: "run under a policy", flags: guarded, program: "exit 3", args: runIt},
+		{name: "run at L5", flags: append([]string{"--level", "L5"}, slow...), program: "exit 3", args: runIt},
+	}
+)
+
+// scene is one accident about to happen.
+type scene struct {
+	*engine
+	accident
+	id, mark string // names of this one alone
+}
+
+var scenes = 0
+
+func (a accident) scene(t *testing.T) *scene {
+	t.Helper()
+	s := &scene{accident: a}
+	scenes++
+	s.id = fmt.Sprintf("crash-%d-%d", os.Getpid(), scenes)
+	s.mark = fmt.Sprintf("%d.%d", 70_000+scenes, os.Getpid())
+	script := a.program
+	if script == "" {
+		script = "sleep " + s.mark + "; exit 1" // a shell that stays beside its child
+	}
+	if a.flags != nil {
+		s.engine = newGuarded(t, a.flags, "/bin/sh", "-c", script)
+	} else {
+		s.engine = newEngine(t, script)
+	}
+	for _, args := range s.before {
+		s.ok(s.fill(args)...)
+	}
+	return s
+}
+
+// fill puts the names in.
+func (s *scene) fill(args []string) []string {
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = strings.NewReplacer("ID", s.id, "BUNDLE", s.bundle, "MARK", s.mark).Replace(args[i])
+	}
+	return args
+}
+
+// traced runs the command under strace, which outlives it as long as it has processes.
+func (s *scene) traced(inject string) (log string) {
+	log = filepath.Join(s.t.TempDir(), "strace")
+	args := append([]string{"-DDD", "-f", "-o", log, "-e", "trace=" + steps, "-e", "signal=none"}, inject)
+	if inject == "" {
+		args = args[:len(args)-1]
+	}
+	cmd := s.command(s.fill(s.args)...)
+	cmd.Args = append(append(append([]string{"strace"}, args...), sbxrun), cmd.Args[1:]...)
+	path, err := exec.LookPath("strace")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cmd.Path, cmd.Err = path, nil
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	return log
+}
+
+// follow lets the commands come that meet what the accident left.
+func (s *scene) follow() {
+	for _, args := range s.after {
+		s.do(s.fill(args)...) // there may be nothing to start any more
+	}
+}
+
+// count gives the number of steps of the thread that makes most.
+func count(t *testing.T, log string) (most int) {
+	t.Helper()
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		pid, call, _ := strings.Cut(line, " ")
+		if call = strings.TrimSpace(call); strings.HasPrefix(call, "<...") || strings.HasPrefix(call, "+++") {
+			continue
+		}
+		of[pid]++
+		most = max(most, of[pid])
+	}
+	return most
+}
+
+// aftermath looks at what the accident left and cleans up as a person would.
+func (s *scene) aftermath(at string) {
+	t := s.t
+	t.Helper()
+	s.limited(at)
+	for _, args := range [][]string{{"list"}, {"list", "--format", "json"}, {"delete", "--force", s.id}, {"session", "gc"}} {
+		if o := s.do(args...); o.exit != 0 {
+			t.Errorf("%s: %v: %+v", at, args, o)
+		}
+	}
+	if o := s.do("list", "-q"); o.stdout != "" {
+		t.Errorf("%s: there is still %q", at, o.stdout)
+	}
+	childless(t, at)
+	if pids := alive("sleep " + s.mark); len(pids) > 0 {
+		t.Errorf("%s: processes live: %v", at, pids)
+	}
+	if left, _ := filepath.Glob(s.root + "/*"); len(left) > 0 && !slices.Equal(left, []string{s.root + "/sessions"}) {
+		t.Errorf("%s: left in the state directory: %v", at, left)
+	}
+	if left, _ := filepath.Glob(os.TempDir() + "/sbxrun-*" + s.id + "*"); len(left) > 0 {
+		t.Errorf("%s: left: %v", at, left)
+	}
+	if left := groupsNamed(s.id); len(left) > 0 {
+		t.Errorf("%s: control groups are left: %v", at, left)
+		for _, dir := range left {
+			_ = unix.Rmdir(dir)
+		}
+	}
+}
+
+// limited sees that whatever runs of the container is in a group of its own.
+func (s *scene) limited(at string) {
+	for _, pid := range alive("sleep " + s.mark) {
+		groups, err := os.ReadFile("/proc/" + pid + "/cgroup")
+		if text, _ := os.ReadFile("/proc/" + pid + "/cmdline"); err != nil || !strings.HasSuffix(strings.TrimRight(string(text), "\x00"), s.mark) || strings.Contains(string(text), "sbxrun") {
+			continue // it ended meanwhile, or is the command
+		}
+		if !strings.Contains(string(groups), s.id) {
+			s.t.Errorf("%s: process %s runs outside the container's group: %s", at, pid, groups)
+		}
+	}
+}
+
+// childless waits until every process is gone that the accident made: its orphans are
+// this process's children.
+func childless(t *testing.T, at string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err == unix.ECHILD {
+			return
+		} else if pid > 0 {
+			continue
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: processes live on: %v", at, descendants())
+		}
+	}
+}
+
+// descendants are this process's, each with its command line.
+func descendants() (out []string) {
+	todo := []string{"self"}
+	for len(todo) > 0 {
+		files, _ := filepath.Glob("/proc/" + todo[0] + "/task/*/children")
+		todo = todo[1:]
+		for _, f := range files {
+			text, _ := os.ReadFile(f)
+			for _, pid := range strings.Fields(string(text)) {
+				line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+				out = append(out, pid+" "+strings.ReplaceAll(string(line), "\x00", " "))
+				todo = append(todo, pid)
+			}
+		}
+	}
+	return out
+}
+
+// groupsNamed lists the control groups that have the id in their name.
+func groupsNamed(id string) (out []string) {
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(d.Name(), id) {
+			out = append(out, p)
+		}
+		return nil // groups of others come and go
+	})
+	return out
+}
+
+// SBXRUN_TEST_STEPS=all is the long form, "create under a policy:17" one step.
+func TestAProcessThatIsKilledAtAnyStepLeavesNothing(t *testing.T) {
+	needRoot(t)
+	needProgram(t, "strace")
+	if err := subreaper(); err != nil {
+		t.Fatal(err)
+	}
+	few := 6
+	if testing.Short() {
+		few = 1
+	}
+	want := os.Getenv("SBXRUN_TEST_STEPS")
+	for _, a := range accidents {
+		t.Run(a.name, func(t *testing.T) {
+			before := lookAround(t)
+			s := a.scene(t)
+			log := s.traced("")
+			s.follow()
+			s.aftermath(a.name)
+			n := count(t, log)
+			t.Logf("%d steps", n)
+			stride := max(n/few, 1)
+			for i := 1 + rand.N(stride); i <= n; i += stride {
+				if want == "all" {
+					stride = 1
+				}
+				at := fmt.Sprintf("%s:%d", a.name, i)
+				if _, step, one := strings.Cut(want, ":"); one && at != want {
+					if strings.HasPrefix(want, a.name+":") {
+						i, _ = strconv.Atoi(step)
+						at = want
+					} else {
+						break
+					}
+				}
+				s := a.scene(t)
+				s.traced(fmt.Sprintf("--inject=%s:signal=KILL:when=%d", steps, i))
+				s.follow()
+				s.aftermath(at)
+			}
+			nothingLeft(t, before)
+		})
+	}
+}
