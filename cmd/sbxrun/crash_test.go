@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -119,23 +118,35 @@ func (s *scene) follow() {
 	}
 }
 
-// count gives the number of steps of the thread that makes most.
-func count(t *testing.T, log string) (most int) {
+// step is the nth time that one thread makes a call.
+type step struct {
+	call string
+	n    int
+}
+
+func (s step) String() string { return fmt.Sprintf("%s.%d", s.call, s.n) }
+
+// stepsIn lists the steps that some thread made.
+func stepsIn(t *testing.T, log string) (out []step) {
 	t.Helper()
 	text, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := map[string]int{}
+	made, seen := map[string]int{}, map[step]bool{}
 	for line := range strings.Lines(string(text)) {
-		pid, call, _ := strings.Cut(line, " ")
-		if call = strings.TrimSpace(call); strings.HasPrefix(call, "<...") || strings.HasPrefix(call, "+++") {
-			continue
+		pid, rest, _ := strings.Cut(line, " ")
+		call, _, ok := strings.Cut(strings.TrimSpace(rest), "(")
+		if !ok || strings.Contains(call, " ") {
+			continue // the end of a call that was interrupted, or of a process
 		}
-		of[pid]++
-		most = max(most, of[pid])
+		made[pid+call]++
+		if s := (step{call, made[pid+call]}); !seen[s] {
+			seen[s] = true
+			out = append(out, s)
+		}
 	}
-	return most
+	return out
 }
 
 // aftermath looks at what the accident left and cleans up as a person would.
@@ -227,18 +238,35 @@ func groupsNamed(id string) (out []string) {
 	return out
 }
 
-// SBXRUN_TEST_STEPS=all is the long form, "create under a policy:17" one step.
+// chosen are the steps at which the command is killed: a few, others each time.
+func chosen(name string, all []step, few int) (out []step) {
+	want := os.Getenv("SBXRUN_TEST_STEPS")
+	if want == "all" {
+		return all
+	}
+	for _, s := range all {
+		if want == name+":"+s.String() {
+			return []step{s}
+		}
+	}
+	if want == "" {
+		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		out = all[:min(few, len(all))]
+	}
+	return out
+}
+
+// SBXRUN_TEST_STEPS=all is the long form, "create under a policy:flock.1" one step.
 func TestAProcessThatIsKilledAtAnyStepLeavesNothing(t *testing.T) {
 	needRoot(t)
 	needProgram(t, "strace")
 	if err := subreaper(); err != nil {
 		t.Fatal(err)
 	}
-	few := 6
+	few := 4
 	if testing.Short() {
 		few = 1
 	}
-	want := os.Getenv("SBXRUN_TEST_STEPS")
 	for _, a := range accidents {
 		t.Run(a.name, func(t *testing.T) {
 			before := lookAround(t)
@@ -246,26 +274,14 @@ func TestAProcessThatIsKilledAtAnyStepLeavesNothing(t *testing.T) {
 			log := s.traced("")
 			s.follow()
 			s.aftermath(a.name)
-			n := count(t, log)
-			t.Logf("%d steps", n)
-			stride := max(n/few, 1)
-			for i := 1 + rand.N(stride); i <= n; i += stride {
-				if want == "all" {
-					stride = 1
-				}
-				at := fmt.Sprintf("%s:%d", a.name, i)
-				if _, step, one := strings.Cut(want, ":"); one && at != want {
-					if strings.HasPrefix(want, a.name+":") {
-						i, _ = strconv.Atoi(step)
-						at = want
-					} else {
-						break
-					}
-				}
+			all := stepsIn(t, log)
+			some := chosen(a.name, all, few)
+			t.Logf("killed at %v of %d steps", some, len(all))
+			for _, step := range some {
 				s := a.scene(t)
-				s.traced(fmt.Sprintf("--inject=%s:signal=KILL:when=%d", steps, i))
+				s.traced(fmt.Sprintf("--inject=%s:signal=KILL:when=%d", step.call, step.n))
 				s.follow()
-				s.aftermath(at)
+				s.aftermath(a.name + ":" + step.String())
 			}
 			nothingLeft(t, before)
 		})
