@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -263,7 +264,7 @@ func TestAProcessThatIsKilledAtAnyStepLeavesNothing(t *testing.T) {
 	if err := subreaper(); err != nil {
 		t.Fatal(err)
 	}
-	few := 4
+	few := 3
 	if testing.Short() {
 		few = 1
 	}
@@ -286,4 +287,57 @@ func TestAProcessThatIsKilledAtAnyStepLeavesNothing(t *testing.T) {
 			nothingLeft(t, before)
 		})
 	}
+}
+
+// SBXRUN_TEST_MOMENTS=1000 is the long form.
+func TestAProcessThatIsKilledAtAnyMomentLeavesNothing(t *testing.T) {
+	needRoot(t)
+	if err := subreaper(); err != nil {
+		t.Fatal(err)
+	}
+	before := lookAround(t)
+	victims := map[string]int{}
+	for i := range moments(t, "SBXRUN_TEST_MOMENTS", 30) {
+		a := accidents[rand.N(len(accidents))]
+		s := a.scene(t)
+		cmd := s.command(s.fill(s.args)...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		wait := rand.N(60 * time.Millisecond)
+		time.Sleep(wait) // any moment
+		at := fmt.Sprintf("%d: %s after %v", i, a.name, wait)
+		if all := descendants(); len(all) > 0 {
+			pid, line, _ := strings.Cut(all[rand.N(len(all))], " ")
+			victims[strings.Fields(line + " -")[0]]++
+			at += ", killed " + line
+			if n, err := strconv.Atoi(pid); err == nil {
+				_ = unix.Kill(n, unix.SIGKILL) // nobody else waits for them: the number is theirs still
+			}
+		}
+		// A command of which another process was killed ends by itself.
+		gone := time.AfterFunc(time.Minute, func() { t.Errorf("%s: the command hangs", at); _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		gone.Stop()
+		s.follow()
+		s.aftermath(at)
+	}
+	t.Logf("killed: %v", victims)
+	nothingLeft(t, before)
+}
+
+// moments is how often something is done: few times, or as often as the variable says.
+func moments(t *testing.T, variable string, few int) int {
+	t.Helper()
+	if text := os.Getenv(variable); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("%s: %v", variable, err)
+		}
+		return n
+	}
+	if testing.Short() {
+		return max(few/8, 1)
+	}
+	return few
 }

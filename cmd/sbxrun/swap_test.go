@@ -7,26 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 )
 
-// creates is how many containers are made against the race: a few, or as many as
-// SBXRUN_TEST_CREATES says.
-func creates(t *testing.T) int {
-	n := 60
-	if text := os.Getenv("SBXRUN_TEST_CREATES"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("SBXRUN_TEST_CREATES: %v", err)
-		}
-	} else if testing.Short() {
-		n = 10
-	}
-	return n
-}
-
+// SBXRUN_TEST_CREATES=10000 is the long form.
 func TestNoMountLandsOutsideWhileAVolumeIsExchanged(t *testing.T) {
 	racer := newEngine(t, "cd /vol; attack swap dir link")
 	image := filepath.Join(racer.bundle, "rootfs")
@@ -52,7 +37,7 @@ func TestNoMountLandsOutsideWhileAVolumeIsExchanged(t *testing.T) {
 	defer racer.do("delete", "--force", "racer")
 	racer.ok("start", "racer")
 	made, refused := 0, 0
-	for i := range creates(t) {
+	for i := range moments(t, "SBXRUN_TEST_CREATES", 60) {
 		o := victim.run(fmt.Sprintf("victim-%d", i))
 		switch {
 		case o.exit == 0:
