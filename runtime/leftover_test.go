@@ -40,14 +40,14 @@ func TestWithoutTheSweepALeftoverLivesOnInItsGroup(t *testing.T) {
 		t.Fatalf("the leftover is gone: %v", err)
 	}
 	defer unix.Close(fd)
-	if at, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err != nil || !strings.Contains(string(at), "/sbxrun/"+id) {
+	if at, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err != nil || !strings.Contains(string(at), "/sbxrun/"+ownedID(id)) {
 		t.Errorf("it is out of its group: %s, %v", at, err)
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000)
-	g, err := cgroup.Create("", id, nil) // what is left is empty now and blocks no id
+	g, err := cgroup.Create("", ownedID(id), nil) // what is left is empty now and blocks no id
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,11 +92,11 @@ func (s *scene) fill(args []string) []string {
 }
 
 // traced runs the command under strace, which outlives it as long as it has processes.
-func (s *scene) traced(inject string) (log string) {
+func (s *scene) traced(calls, inject string) (log string, o outcome) {
 	log = filepath.Join(s.t.TempDir(), "strace")
-	args := append([]string{"-DDD", "-f", "-o", log, "-e", "trace=" + steps, "-e", "signal=none"}, inject)
-	if inject == "" {
-		args = args[:len(args)-1]
+	args := []string{"-DDD", "-f", "-o", log, "-e", "trace=" + calls, "-e", "signal=none"}
+	if inject != "" {
+		args = append(args, "--inject="+inject)
 	}
 	cmd := s.command(s.fill(s.args)...)
 	cmd.Args = append(append(append([]string{"strace"}, args...), sbxrun), cmd.Args[1:]...)
@@ -105,11 +105,25 @@ func (s *scene) traced(inject string) (log string) {
 		s.t.Fatal(err)
 	}
 	cmd.Path, cmd.Err = path, nil
+	// Files: what a container inherits must not be waited for.
+	said := filepath.Join(s.t.TempDir(), "said")
+	out, err := os.Create(said)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
+	hang := time.AfterFunc(2*time.Minute, func() { s.t.Errorf("%v hangs", cmd.Args); _ = cmd.Process.Kill() })
+	defer hang.Stop()
 	_ = cmd.Wait()
-	return log
+	text, err := os.ReadFile(said)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return log, outcome{cmd.ProcessState.ExitCode(), string(text), ""}
 }
 
 // follow lets the commands come that meet what the accident left.
@@ -239,9 +253,9 @@ func groupsNamed(id string) (out []string) {
 	return out
 }
 
-// chosen are the steps at which the command is killed: a few, others each time.
-func chosen(name string, all []step, few int) (out []step) {
-	want := os.Getenv("SBXRUN_TEST_STEPS")
+// chosen are the steps at which something happens: a few, others each time.
+func chosen(variable, name string, all []step, few int) (out []step) {
+	want := os.Getenv(variable)
 	if want == "all" {
 		return all
 	}
@@ -272,15 +286,15 @@ func TestAProcessThatIsKilledAtAnyStepLeavesNothing(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) {
 			before := lookAround(t)
 			s := a.scene(t)
-			log := s.traced("")
+			log, _ := s.traced(steps, "")
 			s.follow()
 			s.aftermath(a.name)
 			all := stepsIn(t, log)
-			some := chosen(a.name, all, few)
+			some := chosen("SBXRUN_TEST_STEPS", a.name, all, few)
 			t.Logf("killed at %v of %d steps", some, len(all))
 			for _, step := range some {
 				s := a.scene(t)
-				s.traced(fmt.Sprintf("--inject=%s:signal=KILL:when=%d", step.call, step.n))
+				s.traced(steps, fmt.Sprintf("%s:signal=KILL:when=%d", step.call, step.n))
 				s.follow()
 				s.aftermath(a.name + ":" + step.String())
 			}
