@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,6 +56,21 @@ func traces(t *testing.T) map[string]int {
 	return out
 }
 
+// resident is the memory of this process in KiB, without what Go could give back.
+func resident(t *testing.T) (kib int) {
+	t.Helper()
+	debug.FreeOSMemory()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmRSS:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib
+}
+
 // SBXRUN_TEST_RUNS=1000 SBXRUN_TEST_SESSIONS=200 is the long form.
 func TestManyRunsAndSessionsLeaveNothing(t *testing.T) {
 	policy := spec.Preset(spec.L5)
@@ -79,16 +95,18 @@ func TestManyRunsAndSessionsLeaveNothing(t *testing.T) {
 		}
 	}
 	once(1, 1) // what is made once is made now
-	before := traces(t)
+	before, memory := traces(t), resident(t)
 	once(2, many(t, "SBXRUN_TEST_RUNS", 20))
 	var wg sync.WaitGroup
 	for range many(t, "SBXRUN_TEST_SESSIONS", 10) {
 		wg.Go(func() { once(0, 2) })
 	}
 	wg.Wait()
-	for kind, n := range traces(t) {
+	after := traces(t)
+	for kind, n := range after {
 		if n > before[kind] {
 			t.Errorf("%d %s, there were %d", n, kind, before[kind])
 		}
 	}
+	t.Logf("before %v, %d KiB; after %v, %d KiB", before, memory, after, resident(t))
 }
