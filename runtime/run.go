@@ -28,7 +28,7 @@ import (
 type Options struct {
 	ID     string   // "" makes a random one; letters, digits, "_+-." otherwise
 	Bundle string   // where relative paths of the config start
-	Stdin  *os.File // nil is /dev/null
+	Stdin  *os.File // nil is /dev/null; a regular file is copied to the program through a pipe
 	// Binary is the path of the sbxrun whose process becomes init; "" is this program,
 	// which takes the part of sbxrun before its main function.
 	Binary string
@@ -201,15 +201,15 @@ func (r *run) enterScope(path string, annotations map[string]string) error {
 
 // ready brings init to its barrier, where everything is in place.
 func (r *run) ready() (err error) {
-	stdin := r.opt.Stdin
-	if stdin == nil {
-		if stdin, err = os.Open(os.DevNull); err != nil {
-			return err
-		}
-		defer stdin.Close()
-	} else if err := noDirectory(stdin); err != nil {
+	var in io.Reader
+	if r.opt.Stdin != nil {
+		in = r.opt.Stdin
+	}
+	stdin, done, err := openStdin(in)
+	if err != nil {
 		return err
 	}
+	defer done()
 	io3 := stdio{stdin}
 	for i := range r.taps {
 		if r.taps[i], io3[i+1], err = openTap(r.policy.Limits.OutputHeld); err != nil {
@@ -223,14 +223,6 @@ func (r *run) ready() (err error) {
 	}
 	if err = r.child.prepare(r.plan.plan, nil); err != nil {
 		return explain(err)
-	}
-	return nil
-}
-
-// noDirectory refuses a stdin that would be a way out.
-func noDirectory(stdin *os.File) error {
-	if st, err := stdin.Stat(); err == nil && st.IsDir() {
-		return fmt.Errorf("stdin is a directory, which would be a way out")
 	}
 	return nil
 }

@@ -196,26 +196,6 @@ func (s *Session) current() (*home, error) {
 	return s.home, nil
 }
 
-// openStdin makes a descriptor of what the program is to read.
-func openStdin(r io.Reader) (f *os.File, done func(), err error) {
-	if r == nil {
-		f, err = os.Open(os.DevNull)
-		return f, func() { f.Close() }, err
-	}
-	if f, ok := r.(*os.File); ok {
-		return f, func() {}, noDirectory(f)
-	}
-	f, w, err := os.Pipe()
-	if err != nil {
-		return nil, nil, fmt.Errorf("make the stdin pipe: %w", err)
-	}
-	go func() {
-		_, _ = io.Copy(w, r) // a program may read as much as it likes
-		w.Close()
-	}()
-	return f, func() { f.Close() }, nil
-}
-
 // Put writes a file beneath the working directory, also while a program runs.
 func (s *Session) Put(name string, src io.Reader, perm fs.FileMode) (n int64, err error) {
 	err = s.files(func(g *rootfs.Gateway) error { n, err = g.Put(name, src, perm); return err })

@@ -229,6 +229,41 @@ func TestADirectoryAsStdinIsNoWayOut(t *testing.T) {
 	}
 }
 
+// The program could open its stdin anew for writing, which no read-only mount forbids:
+// the descriptor is of the host's. Here anybody may write the file; an ordinary user's
+// program may write all that is his.
+func TestAFileAsStdinCannotBeChangedByTheProgram(t *testing.T) {
+	needRoot(t)
+	const script = "(echo evil >/proc/self/fd/0) 2>/dev/null; chmod 777 /proc/self/fd/0 2>/dev/null; cat"
+	text := strings.Repeat("a line\n", 30_000) // more than a pipe holds
+	s := newSessions(t)
+	s.create("a", "--level", "L5", "--output-chars", "off", "--wall", "20s")
+	for name, cmd := range map[string]*exec.Cmd{
+		"code":    exec.Command(sbxrun, "code", "--stdin", "--output-chars", "off", "--wall", "20s", "--", "/bin/sh", "-c", script),
+		"session": s.command("run", "--stdin", "a", "--", "/bin/sh", "-c", script),
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "input")
+			if err := firstOf(os.WriteFile(file, []byte(text), 0o600), os.Chmod(file, 0o666)); err != nil {
+				t.Fatal(err)
+			}
+			in, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			cmd.Stdin = in
+			o := finishCommand(t, cmd)
+			if now, err := os.ReadFile(file); err != nil || string(now) != text {
+				t.Errorf("the file has %.40q %v", now, err)
+			}
+			if o.exit != 0 || !strings.HasSuffix(o.stdout, text) && !strings.HasSuffix(o.stdout, "evil\n") {
+				t.Errorf("exit %d, %d bytes, %s", o.exit, len(o.stdout), o.stderr)
+			}
+		})
+	}
+}
+
 func TestAnErrorIsInTheLogAsEnginesReadIt(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	call(t, "--log", log, "--log-format", "json", "run", "--bundle", "/no/such/bundle", "x")
