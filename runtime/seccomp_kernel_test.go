@@ -128,6 +128,7 @@ func TestTheKernelObeysTheFilter(t *testing.T) {
 		{"io_uring is not there", def, [3]uintptr{unix.SYS_IO_URING_SETUP, 1}, unix.ENOSYS, false},
 		{"a vsock socket is not permitted", def, [3]uintptr{unix.SYS_SOCKET, unix.AF_VSOCK, unix.SOCK_STREAM}, unix.EPERM, false},
 		{"nor with a bit that the kernel does not look at", def, [3]uintptr{unix.SYS_SOCKET, 1<<32 | unix.AF_VSOCK, unix.SOCK_STREAM}, unix.EPERM, false},
+		{"nor a pair of them", def, [3]uintptr{unix.SYS_SOCKETPAIR, unix.AF_VSOCK, unix.SOCK_STREAM}, unix.EPERM, false},
 		{"TIOCSTI is not permitted", def, [3]uintptr{unix.SYS_IOCTL, 0, unix.TIOCSTI}, unix.EPERM, false},
 		{"nor with a bit that the kernel does not look at", def, [3]uintptr{unix.SYS_IOCTL, 0, 1<<32 | unix.TIOCSTI}, unix.EPERM, false},
 		{"an x32 call is not there", def, [3]uintptr{x32Bit | 39}, unix.ENOSYS, false},

@@ -78,7 +78,9 @@ func DefaultFilter(arch string) (*specs.LinuxSeccomp, error) {
 		f.Syscalls = append(f.Syscalls, denyArg("clone", 0, flag, flag, specs.OpMaskedEqual))
 	}
 	for _, family := range families { // an int for the kernel: the upper half says nothing
-		f.Syscalls = append(f.Syscalls, denyArg("socket", 0, 0xffffffff, family, specs.OpMaskedEqual))
+		for _, call := range []string{"socket", "socketpair"} {
+			f.Syscalls = append(f.Syscalls, denyArg(call, 0, 0xffffffff, family, specs.OpMaskedEqual))
+		}
 	}
 	for _, request := range terminal {
 		// The kernel looks at the lower half only (CVE-2019-10063).
