@@ -110,7 +110,9 @@ func (s *state) bounding(st Step) error {
 }
 
 // user takes on the identity. Capabilities survive it when the plan goes on to
-// set them (PR_SET_KEEPCAPS); execve clears that flag.
+// set them (PR_SET_KEEPCAPS); execve clears that flag. From here on init may be an equal
+// of processes that run in the container already: not dumpable, it is not theirs to
+// write into before its filter is there (CVE-2016-9962). The program is dumpable again.
 func (s *state) user(st Step) error {
 	uid, gid := uintptr(st.Nums[0]), uintptr(st.Nums[1])
 	unix.Umask(int(st.Nums[2]))
@@ -127,8 +129,10 @@ func (s *state) user(st Step) error {
 	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); e != 0 {
 		return call("setresgid", "", e)
 	}
-	_, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid)
-	return call("setresuid", "", errnoErr(e))
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); e != 0 {
+		return call("setresuid", "", e)
+	}
+	return call("PR_SET_DUMPABLE", "", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 }
 
 // setgroups sets the additional groups. A user namespace of an ordinary user

@@ -366,3 +366,15 @@ func TestExecIntoADyingContainerLeavesNobodyOutside(t *testing.T) {
 	}
 	nothingLeft(t, before)
 }
+
+// What exec starts is an equal of the container's processes before it has its filter.
+func TestInitIsNotToBeWrittenIntoByItsEquals(t *testing.T) {
+	e := newEngine(t, "echo ran")
+	edit(t, e.bundle, func(c map[string]any) { // a hook has init's user and capabilities
+		c["hooks"] = map[string]any{"startContainer": []any{map[string]any{
+			"path": "/bin/sh", "args": []string{"sh", "-c", "(: <>/proc/$PPID/mem) 2>/dev/null && exit 7; exit 0"}}}}
+	})
+	if o := e.run("equals"); o.exit != 0 || o.stdout != "ran\n" {
+		t.Errorf("%+v", o)
+	}
+}
