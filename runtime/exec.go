@@ -59,20 +59,24 @@ func (c *Container) Exec(opt ExecOptions) (int, error) {
 		return 0, err
 	}
 	defer ch.close()
+	err = nil
 	if opt.IgnorePaused { // whoever resumes it needs the lock
-		if err := c.Close(); err != nil {
-			return 0, errors.Join(err, ch.proc.Kill())
-		}
+		err = c.Close()
 	}
-	if err := c.settleExec(ch, plan, opt); err != nil {
+	if err == nil {
+		err = c.adoptExec(ch, opt)
+	}
+	// It is in the container's groups and ends with them. Others may pause, kill or delete
+	// meanwhile: the container's processes can stop it for ever.
+	if err = errors.Join(err, c.Close()); err == nil {
+		err = c.settleExec(ch, plan, opt)
+	}
+	if err != nil {
 		ch.abandon()
 		return 0, explain(err)
 	}
 	if opt.Detach {
 		return 0, nil
-	}
-	if err := c.Close(); err != nil { // others may pause, kill or delete meanwhile
-		return 0, err
 	}
 	return ch.wait(opt.Process.Terminal && opt.ConsoleSocket == "")
 }
@@ -173,8 +177,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// settleExec takes the started init up to its execve.
-func (c *Container) settleExec(ch *child, plan *blueprint, opt ExecOptions) error {
+// adoptExec puts the started init where it is to run.
+func (c *Container) adoptExec(ch *child, opt ExecOptions) error {
 	initial, _, err := affinity(opt.Process)
 	if err != nil {
 		return err
@@ -184,12 +188,16 @@ func (c *Container) settleExec(ch *child, plan *blueprint, opt ExecOptions) erro
 			return err
 		}
 	}
-	if g := c.group(); g != nil {
-		defer g.Close()
-		if err := g.AdoptBelow(ch.proc.Pid, c.record.Pid, opt.Groups); err != nil {
-			return err
-		}
+	g := c.group()
+	if g == nil {
+		return nil
 	}
+	defer g.Close()
+	return g.AdoptBelow(ch.proc.Pid, c.record.Pid, opt.Groups)
+}
+
+// settleExec takes the init up to its execve.
+func (c *Container) settleExec(ch *child, plan *blueprint, opt ExecOptions) error {
 	if err := ch.prepare(plan.plan, nil); err != nil {
 		return err
 	}

@@ -237,7 +237,9 @@ func (c *Container) Close() error {
 	}
 	lock := c.lock
 	c.lock = nil
-	return lock.Close()
+	// Not by closing alone: a child that was stopped before its execve has a copy.
+	err := unix.Flock(int(lock.Fd()), unix.LOCK_UN)
+	return errors.Join(err, lock.Close())
 }
 
 // Discard removes what is left of a container whose state cannot be read any more. What

@@ -378,3 +378,47 @@ func TestInitIsNotToBeWrittenIntoByItsEquals(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+// A container's processes have the rights to stop what exec starts among them.
+func TestAStoppedExecKeepsNobodyFromKillingTheContainer(t *testing.T) {
+	e := newEngine(t, "trap '' TERM; while :; do kill -STOP $(($$+1)) $(($$+2)) $(($$+3)) $(($$+4)); done 2>/dev/null")
+	before := lookAround(t)
+	e.ok("create", "--bundle", e.bundle, "stopper")
+	e.ok("start", "stopper")
+	cmd := e.command("exec", "stopper", "sleep", "100")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	waitFor(t, "a process in state T", func() bool { return stoppedIn(t, e, "stopper") })
+	e.ok("kill", "stopper", "KILL")
+	e.ok("delete", "--force", "stopper")
+	if err := <-ended; err == nil {
+		t.Error("exec succeeded")
+	}
+	nothingLeft(t, before)
+}
+
+// stoppedIn says whether a process in the container's PID namespace is stopped.
+func stoppedIn(t *testing.T, e *engine, id string) bool {
+	t.Helper()
+	_, pid := e.status(id)
+	pids, err := filepath.Glob("/proc/[0-9]*/ns/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ns := range pids {
+		if there, err := os.Readlink(ns); err != nil || there != want {
+			continue // gone, or another's
+		}
+		if text, _ := os.ReadFile(strings.Replace(ns, "ns/pid", "stat", 1)); strings.Contains(string(text), ") T ") {
+			return true
+		}
+	}
+	return false
+}
