@@ -39,8 +39,13 @@ const never = spec.L5 + 1
 
 // Why the promise is another one without a control group or for an ordinary user.
 var (
+	noTyping    = &exception{spec.L0, "only a privileged user types into a terminal that is not his session's, and the program has a session of its own"}
+	noPackets   = &exception{spec.L0, "an ordinary user has no CAP_NET_RAW in the host's network"}
 	blindMemory = &exception{never, "without a control group only RLIMIT_AS bounds memory, and it does not see memfds"}
 )
+
+// seccomp is the filter with what it needs.
+var seccomp = keys("seccomp filter", "capabilities.no-new-privileges=on syscalls.filter=on")
 
 // cpuSecond makes the limit on CPU time one second where there is one.
 func cpuSecond(p *spec.Policy) {
@@ -117,10 +122,20 @@ var attacks = []Attack{
 		Parts: []part{keys("pids.max", "cgroup=on limits.sweep=on processes.monitor=1s processes.max=16"), keys("monitor", "cgroup=off processes.monitor=5ms processes.max=16")}, seconds: 1, try: forksTree},
 	{Threat: "A11", Name: "kills-a-bystander", What: "kills a process of the caller", Stops: spec.L3, By: []string{"processes.isolate"},
 		Parts: []part{keys("PID namespace", "processes.monitor=5ms processes.isolate=on")}, try: killsBystander},
+	{Threat: "A15", Name: "traces-a-bystander", What: "traces a process of the caller", Stops: spec.L3, By: []string{"processes.isolate", "syscalls.filter"},
+		Parts: []part{keys("PID namespace", "processes.monitor=5ms processes.isolate=on"), seccomp}, try: tracesBystander},
 	{Threat: "A17", Name: "leaves-shared-memory", What: "leaves System V shared memory", Stops: spec.L3, By: []string{"processes.isolate"},
 		Parts: []part{keys("IPC namespace", "processes.monitor=5ms processes.isolate=on")}, try: leavesShm},
 	{Threat: "A17", Name: "leaves-shm-file", What: "leaves a file in /dev/shm", Stops: spec.L5, By: []string{"filesystem.isolate"},
 		Parts: []part{keys("own /dev/shm", "processes.monitor=5ms processes.isolate=on filesystem.isolate=on")}, try: leavesShmFile},
+	{Threat: "A17", Name: "leaves-key", What: "leaves a key in the user's keyring", Stops: spec.L3, By: []string{"processes.isolate", "syscalls.filter"},
+		Parts: []part{keys("user namespace", "processes.monitor=5ms processes.isolate=on"), seccomp}, try: leavesKey},
+	{Threat: "A18", Name: "types-for-the-caller", What: "types into the caller's terminal, its stdin", Stops: spec.L3, By: []string{"processes.isolate", "syscalls.filter", always},
+		Parts: []part{keys("user namespace", "processes.monitor=5ms processes.isolate=on"), seccomp}, AsUser: noTyping,
+		mechanism: "a session of its own", try: typesForCaller},
+	{Threat: "A13", Name: "watches-the-network", What: "opens a packet socket, which sees what passes", Stops: spec.L3, By: []string{"processes.isolate", "syscalls.filter", always},
+		Parts: []part{keys("user namespace", "processes.monitor=5ms processes.isolate=on"), seccomp}, AsUser: noPackets,
+		mechanism: "the user's lack of CAP_NET_RAW", try: opensPacket},
 	{Threat: "A13", Name: "calls-tcp", What: "calls a server on the host's 127.0.0.1", Stops: spec.L4, By: []string{"network.isolate"},
 		Parts: []part{keys("network namespace", "processes.monitor=5ms processes.isolate=on network.isolate=on")}, try: callsTCP},
 	{Threat: "A13", Name: "calls-tcp-python", What: "the same in Python", Stops: spec.L4, By: []string{"network.isolate"}, try: callsTCPPython},
@@ -130,6 +145,8 @@ var attacks = []Attack{
 		Parts: []part{keys("network namespace", "processes.monitor=5ms processes.isolate=on network.isolate=on")}, try: talksToItself},
 	{Threat: "A13", Name: "calls-socket-file", What: "calls a unix socket by its path", Stops: spec.L5, By: []string{"filesystem.hide"},
 		Parts: []part{keys("masks", "processes.monitor=5ms processes.isolate=on filesystem.isolate=on filesystem.hide=/var/tmp")}, try: callsSocketFile},
+	{Threat: "A13", Name: "opens-vsock", What: "opens a socket to the hypervisor, for which there is no namespace", Stops: spec.L5, By: []string{"syscalls.filter"},
+		Parts: []part{seccomp}, try: opensVsock},
 	{Threat: "C6", Name: "starves-the-kernel", What: "calls the server when the kernel has no network namespace left", From: spec.L4, Stops: spec.L4, By: []string{"network.isolate"},
 		try: starvesKernel},
 	{Threat: "A14", Name: "reads-key", What: "reads a key, by each way to it", Stops: spec.L5, By: []string{"filesystem.hide"},
@@ -141,7 +158,9 @@ var attacks = []Attack{
 	{Threat: "A15", Name: "may-gain-privileges", What: "would gain privileges from a setuid program", Stops: spec.L5, By: []string{"capabilities.no-new-privileges"},
 		Parts: []part{keys("PR_SET_NO_NEW_PRIVS", "capabilities.no-new-privileges=on")}, try: mayGain},
 	{Threat: "A15", Name: "own-user-namespace", What: "makes a user namespace, in which it is root", Stops: spec.L5, By: []string{"syscalls.filter"},
-		Parts: []part{keys("seccomp filter", "capabilities.no-new-privileges=on syscalls.filter=on")}, try: ownUserNamespace},
+		Parts: []part{seccomp}, try: ownUserNamespace},
 	{Threat: "A16", Name: "io-uring", What: "makes an io_uring, which no filter looks into", Stops: spec.L5, By: []string{"syscalls.filter"},
-		Parts: []part{keys("seccomp filter", "capabilities.no-new-privileges=on syscalls.filter=on")}, try: ioUring},
+		Parts: []part{seccomp}, try: ioUring},
+	{Threat: "A16", Name: "stops-the-kernel", What: "makes a userfaultfd, which stops the kernel in a copy", Stops: spec.L5, By: []string{"syscalls.filter"},
+		Parts: []part{seccomp}, try: stopsInCopy},
 }

@@ -387,20 +387,6 @@ func forksTree(t *try) error {
 	return t.crowd(32, `tree() { if [ $1 -gt 0 ]; then tree $(($1-1)) $2 & tree $(($1-1)) $2 & wait; else exec sleep 20."$2"; fi; }; tree 5 "$1" &`)
 }
 
-func killsBystander(t *try) error {
-	victim := exec.Command("/bin/sleep", "600")
-	if err := victim.Start(); err != nil {
-		return err
-	}
-	err := t.sh(`kill -KILL "$1"; :`, strconv.Itoa(victim.Process.Pid))
-	if !lives(victim.Process.Pid) {
-		t.got("the process was killed")
-	}
-	_ = victim.Process.Kill()
-	_ = victim.Wait()
-	return or(err, func() error { return t.ended(runtime.Exited) })
-}
-
 func leavesShm(t *try) error {
 	key := 0x53420000 + int(t.tries.Add(1))
 	err := t.helper("leave-ipc", strconv.Itoa(key))
@@ -538,39 +524,4 @@ func mayGain(t *try) error {
 		}
 		t.seen = "NoNewPrivs 1"
 	})
-}
-
-func ownUserNamespace(t *try) error {
-	err := t.held(func(pid int) {
-		own, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", pid))
-		parents, _ := os.Readlink(fmt.Sprintf("/proc/%s/ns/user", status(pid, "PPid")))
-		if own != "" && own != parents {
-			t.got("it is in %s, its parent in %s", "a namespace of its own", "another")
-		}
-	}, func() error { return t.helper("own-users", t.mark) })
-	if err == nil {
-		t.seen = saidErrno(lastLine(t.res.Stdout.Text))
-	}
-	return or(err, func() error { return t.ended(runtime.Exited) })
-}
-
-func ioUring(t *try) error {
-	// 1 is for ordinary users, 2 for all (io_uring_disabled in sysctl/kernel.rst).
-	if text, err := os.ReadFile("/proc/sys/kernel/io_uring_disabled"); err == nil && (text[0] == '2' || text[0] == '1' && os.Geteuid() != 0) {
-		return notHere("the kernel has io_uring switched off")
-	} else if _, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, 0, 0, 0); e == unix.ENOSYS {
-		return notHere("the kernel has no io_uring")
-	}
-	err := t.held(func(pid int) {
-		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-		for _, fd := range fds {
-			if to, _ := os.Readlink(fd); to == "anon_inode:[io_uring]" {
-				t.got("it holds an io_uring")
-			}
-		}
-	}, func() error { return t.helper("io-uring", t.mark) })
-	if err == nil {
-		t.seen = saidErrno(t.res.Stdout.Text)
-	}
-	return or(err, func() error { return t.ended(runtime.Exited) })
 }

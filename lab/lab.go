@@ -14,6 +14,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 
 // Options say what of the lab is wanted.
 type Options struct {
-	Only     []string            // names of attacks, all without
+	Only     []string            // names of attacks, or ATTACK/POLICY for a single try; all without
 	Ablation bool                // also try each layer alone
 	Progress func(done, all int) // called after each try, from one goroutine at a time; may be nil
 	Cgroup   spec.CgroupMode     // "" is on where it can be had
@@ -51,6 +52,7 @@ type Cell struct {
 	Mechanism string  `json:"mechanism,omitempty"` // and its mechanism
 	Why       string  `json:"why,omitempty"`       // why the promise is another one on this machine
 	WallMS    int64   `json:"wall_ms"`
+	First     string  `json:"first,omitempty"` // why a first try could not be judged
 }
 
 // Differs says that the level did not keep its promise.
@@ -118,10 +120,14 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	for i, a := range list {
 		jobs = append(jobs, st.plan(a, &report.Rows[i], opt.Ablation)...)
 	}
+	if jobs, err = wanted(jobs, opt.Only); err != nil {
+		return nil, err
+	}
 	if opt.Ablation {
 		report.Layers = layerNames()
 	}
 	st.work(ctx, jobs, opt)
+	st.askAgain(ctx, jobs)
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -137,19 +143,48 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	return report, nil
 }
 
-func choose(only []string) ([]*Attack, error) {
-	var list []*Attack
+func choose(only []string) (list []*Attack, err error) {
+	names := map[string]bool{}
+	for _, word := range only {
+		name, _, _ := strings.Cut(word, "/")
+		names[name] = true
+	}
 	for i := range attacks {
-		if a := &attacks[i]; len(only) == 0 || slices.Contains(only, a.Name) {
+		if a := &attacks[i]; len(only) == 0 || names[a.Name] {
 			list = append(list, a)
+			delete(names, a.Name)
 		}
 	}
-	for _, name := range only {
-		if !slices.ContainsFunc(list, func(a *Attack) bool { return a.Name == name }) {
-			return nil, fmt.Errorf("there is no attack %q", name)
-		}
+	for name := range names {
+		return nil, fmt.Errorf("there is no attack %q", name)
 	}
 	return list, nil
+}
+
+// wanted leaves the tries that were asked for; the cells of others are not applicable
+// and have no promise.
+func wanted(jobs []job, only []string) (left []job, err error) {
+	asked := map[string]bool{}
+	for _, word := range only {
+		asked[word] = false
+	}
+	for _, j := range jobs {
+		single := j.attack.Name + "/" + j.cell.Policy
+		_, all := asked[j.attack.Name]
+		_, one := asked[single]
+		if len(only) > 0 && !all && !one {
+			j.cell.Verdict, j.cell.Promised = NotHere, ""
+			continue
+		}
+		asked[j.attack.Name], asked[single] = true, true
+		left = append(left, j)
+	}
+	for word, found := range asked {
+		if !found {
+			return nil, fmt.Errorf("there is no try %q: a level, or with --ablation a layer or a mechanism", word)
+		}
+	}
+	return left, nil
 }
 
 // plan fills the row with cells and lists the tries that will settle them.
@@ -216,6 +251,18 @@ func (st *stage) work(ctx context.Context, jobs []job, opt Options) {
 	for _, j := range jobs {
 		if j.attack.alone {
 			do(j)
+		}
+	}
+}
+
+// askAgain makes tries that could not be judged once more, with nothing beside them: a
+// busy machine may have come between. What was judged stays.
+func (st *stage) askAgain(ctx context.Context, jobs []job) {
+	for _, j := range jobs {
+		if j.cell.Verdict == Wrong && ctx.Err() == nil {
+			first := j.cell.Evidence
+			*j.cell = Cell{Policy: j.cell.Policy, Promised: j.cell.Promised, Why: j.cell.Why, First: first}
+			st.settle(ctx, j)
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,8 +35,6 @@ func init() {
 		attack{"A13", "tell", "tcp|unix ADDRESS MARK", "connects and says its mark", tell},
 		attack{"A13", "loopback", "MARK", "talks to itself over 127.0.0.1", loopback},
 		attack{"A15", "idle", "MARK", "does nothing", func([]string) { ready() }},
-		attack{"A15", "own-users", "MARK", "makes a user namespace, in which it is root", ownUsers},
-		attack{"A16", "io-uring", "MARK", "makes an io_uring", ioUring},
 		attack{"C2", "read-fds", "", "prints what it can read from descriptors that were left open", readFDs},
 	)
 }
@@ -167,25 +164,6 @@ func loopback([]string) {
 		c.Close()
 	}
 	l.Close()
-}
-
-func ownUsers(args []string) {
-	cmd := self("idle", arg(args, 0))
-	cmd.Stdin = os.Stdin
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}
-	saw("clone with CLONE_NEWUSER", cmd.Run())
-}
-
-func ioUring([]string) {
-	var params [120]byte
-	fd, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params)), 0)
-	if e != 0 {
-		saw("io_uring_setup", e)
-		return
-	}
-	saw("io_uring_setup", nil)
-	ready()
-	unix.Close(int(fd))
 }
 
 func readFDs([]string) {
