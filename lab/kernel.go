@@ -169,8 +169,8 @@ func leavesKey(t *try) error {
 		t.got("the key is there")
 		_, _ = unix.KeyctlInt(unix.KEYCTL_UNLINK, id, ring, 0, 0)
 	}
-	if err == nil {
-		t.seen = saidErrno(lastLine(t.res.Stdout.Text))
+	if t.seen = "no key afterwards"; err == nil && saidErrno(t.res.Stdout.Text) != "" {
+		t.seen = saidErrno(t.res.Stdout.Text)
 	}
 	return or(err, func() error { return t.ended(runtime.Exited) })
 }

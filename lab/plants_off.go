@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Plants runs every check against every planted defect. This build has none.
+// Plants sees whether every planted defect is caught. This build has none.
 func Plants(context.Context, io.Writer, []string) (bool, error) {
 	return false, fmt.Errorf("this binary has no defects to plant: make lab-plants builds one that has")
 }

@@ -1,7 +1,7 @@
 //go:build plants
 
-// This file owns the trial of the checks themselves: a defect is planted into a run of
-// the whole lab, and some check that isolates its layer must see it.
+// This file owns the trial of the checks themselves: a defect is planted into runs of
+// the lab, and some check that isolates its layer must see it, twice.
 
 package lab
 
@@ -19,8 +19,11 @@ import (
 	"strings"
 )
 
-// plants lists the planted defects. Where each is: grep for its name.
-var plants = []struct{ name, layer, what string }{
+// plant is a planted defect.
+type plant struct{ name, layer, what string }
+
+// plants lists them. Where each is: grep for its name.
+var plants = []plant{
 	{"fail-open", "network", "a namespace that cannot be had is left out"},
 	{"head-only", "limits", "only the head of the output is kept"},
 	{"output-unbounded", "limits", "output is drained without bound"},
@@ -51,9 +54,25 @@ var plants = []struct{ name, layer, what string }{
 	{"filter-missing", "syscalls", "the system call filter is left out"},
 }
 
-// Plants runs every check, or those of the attacks that only names, against every
-// planted defect. It says whether each was caught by a check that isolates its layer.
-func Plants(ctx context.Context, out io.Writer, only []string) (bool, error) {
+// Plants asks, for every planted defect, the tries which the healthy build stops: those
+// that leave the defect's layer alone, and then the levels of the attacks that showed
+// it. It says whether each was caught by the former. Words limit the attacks, or, as
+// names of plants, the defects.
+func Plants(ctx context.Context, out io.Writer, words []string) (bool, error) {
+	chosen, only := plants, []string(nil)
+	if len(words) > 0 {
+		chosen = nil
+	}
+	for _, w := range words {
+		if i := slices.IndexFunc(plants, func(p plant) bool { return p.name == w }); i >= 0 {
+			chosen = append(chosen, plants[i])
+		} else {
+			only = append(only, w)
+		}
+	}
+	if chosen == nil {
+		chosen = plants
+	}
 	healthy, err := planted(ctx, "", only)
 	if err != nil {
 		return false, err
@@ -61,31 +80,123 @@ func Plants(ctx context.Context, out io.Writer, only []string) (bool, error) {
 	if healthy.Differ > 0 {
 		return false, fmt.Errorf("levels differ from their promise with nothing planted: run the lab without plants")
 	}
-	useful, all := map[string]int{}, true
-	for _, p := range plants {
-		sick, err := planted(ctx, p.name, only)
+	useful, all := map[string]bool{}, true
+	for i := range chosen {
+		caught, err := chosen[i].trial(ctx, out, healthy, useful)
 		if err != nil {
-			return false, fmt.Errorf("plant %s: %w", p.name, err)
+			return false, fmt.Errorf("plant %s: %w", chosen[i].name, err)
 		}
-		alone, levels := compare(healthy, sick, useful)
-		verdict := "caught"
-		if len(alone) == 0 {
-			verdict, all = "NOT CAUGHT", false
-		}
-		fmt.Fprintf(out, "%-10s %-22s %-12s %s\n", verdict, p.name, p.layer, p.what)
-		if len(alone) > 0 {
-			fmt.Fprintf(out, "%11salone: %s\n", "", strings.Join(alone, ", "))
-		}
-		for _, l := range levels {
-			fmt.Fprintf(out, "%11s%s\n", "", l)
-		}
+		all = all && caught
 	}
-	for _, r := range healthy.Rows {
-		if useful[r.Attack] == 0 {
-			fmt.Fprintf(out, "useless: %s catches no planted defect\n", r.Attack)
+	if len(chosen) == len(plants) {
+		for _, r := range healthy.Rows {
+			if !useful[r.Attack] {
+				fmt.Fprintf(out, "catches no planted defect: %s\n", r.Attack)
+			}
 		}
 	}
 	return all, nil
+}
+
+// trial sees whether the defect is caught. A catch counts when it is there again: what
+// shows once is luck.
+func (p *plant) trial(ctx context.Context, out io.Writer, healthy *Report, useful map[string]bool) (bool, error) {
+	first, err := caught(ctx, p.name, p.isolating(healthy))
+	if err != nil {
+		return false, err
+	}
+	second, err := caught(ctx, p.name, first)
+	if err != nil {
+		return false, err
+	}
+	verdict := "caught"
+	if len(second) == 0 {
+		verdict = "NOT CAUGHT"
+	}
+	fmt.Fprintf(out, "%-10s %-22s %-12s %s\n", verdict, p.name, p.layer, p.what)
+	for _, try := range first {
+		if !slices.Contains(second, try) {
+			fmt.Fprintf(out, "%11sluck: %s was seen once, and not again\n", "", try)
+		}
+	}
+	if len(second) == 0 {
+		return false, nil
+	}
+	fmt.Fprintf(out, "%11salone: %s\n", "", strings.Join(second, ", "))
+	return true, p.levels(ctx, out, healthy, second, useful)
+}
+
+// isolating lists the tries that the healthy build stops where the defect's layer, or
+// what no policy switches off, stands alone.
+func (p *plant) isolating(healthy *Report) (tries []string) {
+	for i := range healthy.Rows {
+		r := &healthy.Rows[i]
+		for _, c := range slices.Concat(r.Alone, r.Parts) {
+			if c.Verdict == Stopped && (c.Policy == p.layer || c.Layer == p.layer || c.Layer == always) {
+				tries = append(tries, r.Attack+"/"+c.Policy)
+			}
+		}
+	}
+	return tries
+}
+
+// levels says of each attack that caught the defect at which levels it shows, and at
+// which another layer hides it.
+func (p *plant) levels(ctx context.Context, out io.Writer, healthy *Report, alone []string, useful map[string]bool) error {
+	var tries []string
+	for i := range healthy.Rows {
+		r := &healthy.Rows[i]
+		if !slices.ContainsFunc(alone, func(try string) bool { return strings.HasPrefix(try, r.Attack+"/") }) {
+			continue
+		}
+		useful[r.Attack] = true
+		for _, c := range r.Cells {
+			if c.Verdict == Stopped {
+				tries = append(tries, r.Attack+"/"+c.Policy)
+			}
+		}
+	}
+	seen, err := caught(ctx, p.name, tries)
+	if err != nil {
+		return err
+	}
+	at, hidden := map[string][]string{}, map[string][]string{}
+	var order []string
+	for _, try := range tries {
+		attack, level, _ := strings.Cut(try, "/")
+		if !slices.Contains(order, attack) {
+			order = append(order, attack)
+		}
+		if slices.Contains(seen, try) {
+			at[attack] = append(at[attack], level)
+		} else {
+			hidden[attack] = append(hidden[attack], level)
+		}
+	}
+	for _, attack := range order {
+		fmt.Fprintf(out, "%11s%s: seen at %s, hidden at %s\n", "", attack, orNone(at[attack]), orNone(hidden[attack]))
+	}
+	return nil
+}
+
+// caught gives those of the tries that are not stopped with the defect planted.
+func caught(ctx context.Context, name string, tries []string) (seen []string, err error) {
+	if len(tries) == 0 {
+		return nil, nil
+	}
+	sick, err := planted(ctx, name, tries)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sick.Rows {
+		r := &sick.Rows[i]
+		for _, c := range slices.Concat(r.Cells, r.Alone, r.Parts) {
+			if c.Verdict == GotThrough || c.Verdict == Wrong {
+				seen = append(seen, r.Attack+"/"+c.Policy)
+			}
+		}
+	}
+	return seen, nil
 }
 
 // planted is the report of a run of the lab with a defect in it.
@@ -113,36 +224,6 @@ func planted(ctx context.Context, name string, only []string) (*Report, error) {
 	}
 	var r Report
 	return &r, json.Unmarshal(text, &r)
-}
-
-// compare lists the single layers and mechanisms at which the defect shows, and for
-// each attack that shows it, at which levels it does and at which another layer hides it.
-func compare(healthy, sick *Report, useful map[string]int) (alone, levels []string) {
-	for i := range healthy.Rows {
-		h, s := &healthy.Rows[i], &sick.Rows[i]
-		before := len(alone)
-		for _, pair := range [][2][]Cell{{h.Alone, s.Alone}, {h.Parts, s.Parts}} {
-			for j := range pair[0] {
-				if pair[0][j].Verdict != pair[1][j].Verdict {
-					alone = append(alone, h.Attack+"/"+pair[0][j].Policy)
-				}
-			}
-		}
-		var seen, hidden []string
-		for j := range h.Cells {
-			switch {
-			case h.Cells[j].Verdict != s.Cells[j].Verdict:
-				seen = append(seen, h.Cells[j].Policy)
-			case h.Cells[j].Verdict == Stopped:
-				hidden = append(hidden, h.Cells[j].Policy)
-			}
-		}
-		if len(alone) > before || len(seen) > 0 {
-			useful[h.Attack]++
-			levels = append(levels, fmt.Sprintf("%s: seen at %s, hidden at %s", h.Attack, orNone(seen), orNone(hidden)))
-		}
-	}
-	return slices.Compact(alone), levels
 }
 
 func orNone(list []string) string {

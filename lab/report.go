@@ -93,15 +93,16 @@ func (r *Report) ablationText(b *strings.Builder) {
 func short(name string) string { return name[:min(6, len(name))] }
 
 func (r *Report) remarks(b *strings.Builder) {
-	for _, row := range r.Rows {
-		for i := range row.Cells {
-			c := &row.Cells[i]
-			if c.Differs() {
-				fmt.Fprintf(b, "\nDIFFERS %s at %s: %s, promised is %s: %s", row.Attack, c.Policy, c.Verdict, c.Promised, c.Evidence)
-			} else if c.Why != "" {
-				fmt.Fprintf(b, "\n%s at %s: %s: %s", row.Attack, c.Policy, c.Verdict, c.Why)
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		for _, list := range [][]Cell{row.Cells, row.Alone, row.Parts} {
+			for j := range list {
+				if c := &list[j]; c.First != "" {
+					fmt.Fprintf(b, "\ntried twice: %s at %s: the first could not be judged: %s", row.Attack, c.Policy, c.First)
+				}
 			}
 		}
+		row.explain(b)
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(b, "\nnote: %s", n)
@@ -111,6 +112,31 @@ func (r *Report) remarks(b *strings.Builder) {
 		fmt.Fprintln(b, "every level keeps its promise")
 	} else {
 		fmt.Fprintf(b, "%d cells differ from the promise\n", r.Differ)
+	}
+}
+
+// explain says what differs from the promise, and why the promise differs from the
+// usual: once for levels with the same reason.
+func (row *Row) explain(b *strings.Builder) {
+	levels := map[string][]string{}
+	var order []string
+	for i := range row.Cells {
+		c, text := &row.Cells[i], ""
+		switch {
+		case c.Differs():
+			fmt.Fprintf(b, "\nDIFFERS %s at %s: %s, promised is %s: %s", row.Attack, c.Policy, c.Verdict, c.Promised, c.Evidence)
+		case c.Why != "":
+			text = fmt.Sprintf("%s: %s", c.Verdict, c.Why)
+		case c.Verdict == NotHere && c.Evidence != "":
+			text = fmt.Sprintf("%s: %s", c.Verdict, c.Evidence)
+		}
+		if text != "" && levels[text] == nil {
+			order = append(order, text)
+		}
+		levels[text] = append(levels[text], c.Policy)
+	}
+	for _, text := range order {
+		fmt.Fprintf(b, "\n%s at %s: %s", row.Attack, strings.Join(levels[text], " "), text)
 	}
 }
 

@@ -3,9 +3,13 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sbxrun/sbxrun/lab"
 )
 
 func TestTheReadmeHasWhatTheLabGives(t *testing.T) {
@@ -23,15 +27,65 @@ func TestTheReadmeHasWhatTheLabGives(t *testing.T) {
 	if !ok {
 		t.Fatal("the README has no place for the lab's table")
 	}
-	o := call(t, "lab", "--ablation", "--markdown")
-	if o.stdout != want { // some attacks are races; on a busy machine a second look is fair
-		t.Logf("the first run: exit %d\n%s", o.exit, o.stdout)
-		o = call(t, "lab", "--ablation", "--markdown")
+	o := call(t, "lab", "--ablation", "--json")
+	var report lab.Report
+	if err := json.Unmarshal([]byte(o.stdout), &report); err != nil {
+		t.Fatalf("exit %d: %v %s", o.exit, err, o.stderr)
 	}
 	if o.exit != 0 {
-		t.Errorf("exit %d: %s", o.exit, o.stderr)
+		t.Errorf("exit %d: %s\n%s", o.exit, o.stderr, report.Text())
 	}
-	if o.stdout != want {
-		t.Errorf("run make lab-docs; the README has\n%s\nthe lab gives\n%s", want, o.stdout)
+	if got := strings.Count(want, "\n"); got != len(report.Rows)+2 {
+		t.Errorf("the README has %d lines, the lab %d attacks: run make lab-docs", got, len(report.Rows))
+	}
+	for _, row := range report.Rows {
+		if why := notTried(row); why != "" {
+			t.Logf("%s: not compared: %s", row.Attack, why)
+			continue
+		}
+		one := report
+		one.Rows = []lab.Row{row}
+		table := strings.Split(one.Markdown(), "\n")
+		if line := table[len(table)-2]; !strings.Contains(want, line+"\n") {
+			one.Differ, one.Notes = 0, nil
+			t.Errorf("run make lab-docs if this is as it should be; the README does not have\n%s\n%s", line, one.Text())
+		}
+	}
+}
+
+// notTried says why this machine has no place for the attack.
+func notTried(row lab.Row) string {
+	for _, c := range row.Cells {
+		if c.Verdict == lab.NotHere && c.Evidence != "" {
+			return c.Evidence
+		}
+	}
+	return ""
+}
+
+func TestALabOfSingleTries(t *testing.T) {
+	needRoot(t)
+	o := call(t, "lab", "--ablation", "--json", "reads-environment/L2", "reads-environment/environment", "opens-files/RLIMIT_NOFILE")
+	var report lab.Report
+	if err := json.Unmarshal([]byte(o.stdout), &report); err != nil || o.exit != 0 {
+		t.Fatalf("exit %d: %v %s", o.exit, err, o.stderr)
+	}
+	stopped := 0
+	for _, row := range report.Rows {
+		for _, c := range slices.Concat(row.Cells, row.Alone, row.Parts) {
+			if c.Verdict == lab.Stopped {
+				stopped++
+			} else if c.Verdict != lab.NotHere {
+				t.Errorf("%s at %s: %s: %s", row.Attack, c.Policy, c.Verdict, c.Evidence)
+			}
+		}
+	}
+	if stopped != 3 {
+		t.Errorf("%d tries, not 3:\n%s", stopped, o.stdout)
+	}
+	for _, wrong := range []string{"no-attack", "reads-environment/L9", "reads-environment/environment"} {
+		if o := call(t, "lab", wrong); o.exit == 0 || !strings.Contains(o.stderr, "there is no ") {
+			t.Errorf("%s: exit %d, %s", wrong, o.exit, o.stderr)
+		}
 	}
 }
