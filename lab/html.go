@@ -17,14 +17,15 @@ body { font:15px/1.45 system-ui,sans-serif; color:var(--ink); background:var(--p
 h1 { font-size:1.4rem } h2 { font-size:1.1rem; margin-top:2rem }
 table { border-collapse:collapse; width:100% }
 th,td { text-align:left; padding:.15rem .3rem; vertical-align:top }
-th.c,td.c { text-align:center; width:2.2rem }
+th.c,td.c { text-align:center; width:2.2rem } thead th { vertical-align:bottom }
+.key { white-space:nowrap; margin-right:1rem; line-height:1.8 }
 tbody tr { border-top:1px solid var(--none) }
 td small { color:var(--ink); opacity:.7 }
 .cell { display:inline-block; width:1.7rem; height:1.25rem; line-height:1.25rem; border-radius:.25rem; color:#fff; font-size:.8rem; text-align:center;
   print-color-adjust:exact; -webkit-print-color-adjust:exact }
 .stopped { background:var(--stopped) } .through { background:var(--through) } .none { background:var(--none); color:var(--ink) } .wrong { background:var(--wrong) }
 .differs { outline:3px solid var(--wrong) }
-.down { writing-mode:vertical-rl; font-weight:normal }
+.down { writing-mode:vertical-rl; transform:rotate(180deg); font-weight:normal }
 details { margin:.2rem 0 } summary { cursor:pointer }
 .wide { overflow-x:auto }
 @media (max-width:40rem) { body { font-size:13px; padding:.5rem } td small { display:none } .cell { width:1.35rem } th.c,td.c { width:1.5rem; padding:.15rem .05rem } }
@@ -34,6 +35,7 @@ details { margin:.2rem 0 } summary { cursor:pointer }
 // classes and marks draw verdicts: the mark says it without colour.
 var (
 	classes = map[Verdict]string{Stopped: "stopped", GotThrough: "through", NotHere: "none", Wrong: "wrong"}
+	said    = map[Verdict]string{Stopped: "stopped", GotThrough: "got through", NotHere: "not applicable", Wrong: "not as it should be"}
 	marks   = map[Verdict]string{Stopped: "✓", GotThrough: "→", NotHere: "·", Wrong: "!"}
 )
 
@@ -49,7 +51,7 @@ func (r *Report) HTML() []byte {
 	}
 	fmt.Fprint(&b, "<p>")
 	for _, v := range []Verdict{Stopped, GotThrough, NotHere, Wrong} {
-		fmt.Fprintf(&b, "<span class=\"cell %s\">%s</span> %s &nbsp; ", classes[v], marks[v], v)
+		fmt.Fprintf(&b, "<span class=\"key\"><span class=\"cell %s\">%s</span> %s</span> ", classes[v], marks[v], said[v])
 	}
 	fmt.Fprint(&b, "</p>\n<h2>Which level stops what</h2>\n")
 	r.picture(&b, r.Levels, func(row *Row) []Cell { return row.Cells }, false)
@@ -92,7 +94,7 @@ func (r *Report) picture(b *bytes.Buffer, columns []string, cells func(*Row) []C
 			fmt.Fprintf(b, "<td class=\"c\"><span class=\"cell %s\" title=\"%s at %s: %s\">%s</span></td>", class, c.Verdict, c.Policy, escaped(c.Evidence), marks[c.Verdict])
 		}
 		if depth {
-			fmt.Fprintf(b, "<td class=\"c\">%d</td>", *row.Depth)
+			fmt.Fprintf(b, "<td class=\"c\">%s</td>", row.depth())
 		}
 		fmt.Fprint(b, "</tr>\n")
 	}
@@ -110,6 +112,9 @@ func (row *Row) details(b *bytes.Buffer) {
 		}
 		if c.Layer != "" {
 			line += " by " + c.Layer + ": " + c.Mechanism
+		}
+		if c.First != "" {
+			line += ", at the second try, since the first could not be judged (" + c.First + ")"
 		}
 		fmt.Fprintf(b, "<li>%s %s</li>\n", c.Policy, escaped(strings.TrimSuffix(line+" — "+c.Evidence+" "+c.Why, " — ")))
 	}

@@ -78,7 +78,7 @@ func (r *Report) ablationText(b *strings.Builder) {
 		for i := range row.Alone {
 			fmt.Fprintf(b, " %s", pad(row.Alone[i].sign(), 6))
 		}
-		fmt.Fprintf(b, " %d\n", *row.Depth)
+		fmt.Fprintf(b, " %s\n", row.depth())
 	}
 	fmt.Fprintln(b, "\nsingle mechanisms, each with nothing else")
 	for _, row := range r.Rows {
@@ -186,7 +186,8 @@ func escaped(s string) string {
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| attack: the program … | %s | depth | what stops it first |\n|---|%s---|---|\n", strings.Join(r.Levels, " | "), strings.Repeat("---|", len(r.Levels)))
-	for _, row := range r.Rows {
+	for i := range r.Rows {
+		row := &r.Rows[i]
 		fmt.Fprintf(&b, "| %s |", row.What)
 		acts := ""
 		for i := range row.Cells {
@@ -196,11 +197,15 @@ func (r *Report) Markdown() string {
 				acts = c.Layer + ": " + c.Mechanism
 			}
 		}
-		depth := "always"
-		if row.Depth != nil && *row.Depth > 0 {
-			depth = fmt.Sprint(*row.Depth)
-		}
-		fmt.Fprintf(&b, " %s | %s |\n", depth, acts)
+		fmt.Fprintf(&b, " %s | %s |\n", row.depth(), acts)
 	}
 	return b.String()
+}
+
+// depth is how many layers stop the attack alone; what nothing switches off always does.
+func (row *Row) depth() string {
+	if row.Depth == nil || *row.Depth == 0 && (len(row.Alone) == 0 || row.Alone[0].Verdict != GotThrough) {
+		return "always"
+	}
+	return fmt.Sprint(*row.Depth)
 }
