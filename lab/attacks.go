@@ -55,9 +55,11 @@ func cpuSecond(p *spec.Policy) {
 }
 
 // lessMemory and lessRoom make limits smaller, so that less is to be filled.
-func lessMemory(p *spec.Policy) {
-	if p.Limits.Memory > 0 {
-		p.Limits.Memory = 64 << 20
+func lessMemory(mib int64) func(*spec.Policy) {
+	return func(p *spec.Policy) {
+		if p.Limits.Memory > 0 {
+			p.Limits.Memory = mib << 20
+		}
 	}
 }
 
@@ -74,13 +76,13 @@ var attacks = []Attack{
 		Parts: []part{keys("limits.wall", "limits.wall=500ms")}, onWall: true, seconds: 10, try: spins},
 	{Threat: "A20", Name: "suspends", What: "stops itself with a child that goes on", Stops: spec.L0, By: []string{"limits.wall"},
 		Parts: []part{keys("limits.wall", "limits.wall=500ms")}, onWall: true, seconds: 10, try: suspends},
-	{Threat: "A2", Name: "burns-cpu", What: "burns 3 s of CPU time and ignores SIGXCPU", Stops: spec.L1, By: []string{"limits.cpu"},
+	{Threat: "A2", Name: "burns-cpu", What: "burns 2.5 s of CPU time and ignores SIGXCPU", Stops: spec.L1, By: []string{"limits.cpu"},
 		Parts:  []part{keys("RLIMIT_CPU", "limits.cpu=1s cgroup=off"), keys("cgroup CPU count", "limits.cpu=1s cgroup=on")},
 		adjust: cpuSecond, seconds: 5, try: burnsCPU},
-	{Threat: "A3", Name: "hoards-memory", What: "touches 96 MiB", Stops: spec.L1, By: []string{"limits.memory"},
-		Parts: []part{keys("memory.max", "limits.memory=64MiB cgroup=on"), keys("RLIMIT_AS", "limits.memory=64MiB cgroup=off")}, adjust: lessMemory, try: hoardsMemory},
+	{Threat: "A3", Name: "hoards-memory", What: "touches 48 MiB", Stops: spec.L1, By: []string{"limits.memory"},
+		Parts: []part{keys("memory.max", "limits.memory=32MiB cgroup=on"), keys("RLIMIT_AS", "limits.memory=32MiB cgroup=off")}, adjust: lessMemory(32), try: hoardsMemory},
 	{Threat: "A3", Name: "hides-memory", What: "puts 96 MiB into memfds, which no mapping shows", Stops: spec.L1, By: []string{"limits.memory"},
-		Parts: []part{keys("memory.max", "limits.memory=64MiB cgroup=on")}, WithoutGroup: blindMemory, adjust: lessMemory, try: hidesMemory},
+		Parts: []part{keys("memory.max", "limits.memory=64MiB cgroup=on")}, WithoutGroup: blindMemory, adjust: lessMemory(64), try: hidesMemory},
 	{Threat: "A4", Name: "big-file", What: "writes a file of 12 MiB", Stops: spec.L1, By: []string{"limits.file-size"},
 		Parts: []part{keys("RLIMIT_FSIZE", "limits.file-size=10MiB")}, try: bigFile},
 	{Threat: "A4", Name: "many-bytes", What: "writes 12 files of 2 MiB, each within the limit", Stops: spec.L5, By: []string{"workdir.size"},

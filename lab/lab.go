@@ -55,7 +55,7 @@ type Cell struct {
 	First     string  `json:"first,omitempty"` // why a first try could not be judged
 }
 
-// Differs says that the level did not keep its promise.
+// Differs says that the level, or the mechanism, did not keep its promise.
 func (c *Cell) Differs() bool { return c.Promised != "" && c.Verdict != c.Promised }
 
 // Row is one attack: its cells by level and, with ablation, by layer.
@@ -86,6 +86,7 @@ type job struct {
 	attack *Attack
 	policy spec.Policy
 	cell   *Cell
+	level  bool // the policy is the preset of a level
 }
 
 // Run attacks. The error says that the lab itself could not work; a broken promise is
@@ -133,8 +134,8 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	}
 	for i := range report.Rows {
 		report.Rows[i].finish()
-		for j := range report.Rows[i].Cells {
-			if report.Rows[i].Cells[j].Differs() {
+		for _, c := range slices.Concat(report.Rows[i].Cells, report.Rows[i].Parts) {
+			if c.Differs() {
 				report.Differ++
 			}
 		}
@@ -194,7 +195,7 @@ func (st *stage) plan(a *Attack, row *Row, ablation bool) (jobs []job) {
 		c := &row.Cells[level]
 		c.Policy = level.String()
 		c.Promised, c.Why = a.promise(level, st)
-		jobs = append(jobs, job{a, spec.Preset(level), c})
+		jobs = append(jobs, job{a, spec.Preset(level), c, true})
 	}
 	if !ablation {
 		return jobs
@@ -202,14 +203,17 @@ func (st *stage) plan(a *Attack, row *Row, ablation bool) (jobs []job) {
 	row.Alone = make([]Cell, len(layers))
 	for i, l := range layers {
 		row.Alone[i].Policy = l.name
-		jobs = append(jobs, job{a, l.alone(), &row.Alone[i]})
+		jobs = append(jobs, job{a, l.alone(), &row.Alone[i], false})
 	}
 	row.Parts = make([]Cell, len(a.Parts))
 	for i, p := range a.Parts {
 		row.Parts[i].Policy = p.name
+		if st.cgroup == spec.CgroupOn && os.Geteuid() == 0 { // else some of them lack what they are made of
+			row.Parts[i].Promised = Stopped
+		}
 		policy := bare()
 		p.on(&policy)
-		jobs = append(jobs, job{a, policy, &row.Parts[i]})
+		jobs = append(jobs, job{a, policy, &row.Parts[i], false})
 	}
 	return jobs
 }
@@ -273,7 +277,7 @@ const workers = 6
 // settle makes one try and fills its cell.
 func (st *stage) settle(ctx context.Context, j job) {
 	started := time.Now()
-	t := &try{stage: st, ctx: ctx, attack: j.attack, policy: j.policy, level: j.policy.Level, matrix: j.cell.Promised != ""}
+	t := &try{stage: st, ctx: ctx, attack: j.attack, policy: j.policy, level: j.policy.Level, matrix: j.level}
 	err := t.prepare()
 	if err == nil {
 		err = func() (err error) {
@@ -357,7 +361,7 @@ func (st *stage) chooseCgroup(ctx context.Context, asked spec.CgroupMode) error 
 func (st *stage) notes() []string {
 	notes := []string{
 		"limits.wall and limits.cpu are one minute, but for the attacks on them: a busy machine shall not stop attacks for us",
-		"limits.memory is 64 MiB and workdir.size 16 MiB for the attacks on them: there is less to fill",
+		"limits.memory is 32 or 64 MiB and workdir.size 16 MiB for the attacks on them: there is less to fill",
 		"limits.file-size is 64 MiB for attacks that carry the helper program, which is larger than the preset's 10 MiB",
 	}
 	if st.cgroup == spec.CgroupOff {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sbxrun/sbxrun/spec"
@@ -120,8 +121,9 @@ func (r *Report) remarks(b *strings.Builder) {
 func (row *Row) explain(b *strings.Builder) {
 	levels := map[string][]string{}
 	var order []string
-	for i := range row.Cells {
-		c, text := &row.Cells[i], ""
+	cells := slices.Concat(row.Cells, row.Parts)
+	for i := range cells {
+		c, text := &cells[i], ""
 		switch {
 		case c.Differs():
 			fmt.Fprintf(b, "\nDIFFERS %s at %s: %s, promised is %s: %s", row.Attack, c.Policy, c.Verdict, c.Promised, c.Evidence)

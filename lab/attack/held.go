@@ -25,7 +25,7 @@ const Ready = "attack-ready"
 
 func init() {
 	register(
-		attack{"A2", "burn", "SECONDS MARK", "uses CPU time and ignores SIGXCPU", burnCPU},
+		attack{"A2", "burn", "MILLISECONDS MARK", "uses CPU time and ignores SIGXCPU", burnCPU},
 		attack{"A3", "hold-heap", "MIB MARK", "touches memory and keeps it", holdHeap},
 		attack{"A3", "hold-memfds", "N MIB MARK", "keeps memory in N memfds, where RLIMIT_AS does not look", holdMemfds},
 		attack{"A5", "hold-files", "N MARK", "opens descriptors and keeps them", holdFiles},
@@ -64,7 +64,7 @@ func holdFiles(args []string) {
 
 func burnCPU(args []string) {
 	signal.Ignore(unix.SIGXCPU)
-	limit := time.Duration(number(arg(args, 0))) * time.Second
+	limit := time.Duration(number(arg(args, 0))) * time.Millisecond
 	for {
 		var u syscall.Rusage
 		if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil || time.Duration(u.Utime.Nano()+u.Stime.Nano()) >= limit {
