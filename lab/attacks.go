@@ -41,6 +41,7 @@ const never = spec.L5 + 1
 var (
 	noTyping    = &exception{spec.L0, "only a privileged user types into a terminal that is not his session's, and the program has a session of its own"}
 	noPackets   = &exception{spec.L0, "an ordinary user has no CAP_NET_RAW in the host's network"}
+	blindCPU    = &exception{never, "without a control group only RLIMIT_CPU counts CPU time, and it counts for each process"}
 	blindMemory = &exception{never, "without a control group only RLIMIT_AS bounds memory, and it does not see memfds"}
 )
 
@@ -79,6 +80,8 @@ var attacks = []Attack{
 	{Threat: "A2", Name: "burns-cpu", What: "burns 2.5 s of CPU time and ignores SIGXCPU", Stops: spec.L1, By: []string{"limits.cpu"},
 		Parts:  []part{keys("RLIMIT_CPU", "limits.cpu=1s cgroup=off"), keys("cgroup CPU count", "limits.cpu=1s cgroup=on")},
 		adjust: cpuSecond, seconds: 5, try: burnsCPU},
+	{Threat: "A2", Name: "shares-cpu", What: "burns 2.4 s of CPU time in three processes, each within the limit", Stops: spec.L1, By: []string{"limits.cpu"},
+		Parts: []part{keys("cgroup CPU count", "limits.cpu=1s cgroup=on")}, WithoutGroup: blindCPU, adjust: cpuSecond, seconds: 4, try: sharesCPU},
 	{Threat: "A3", Name: "hoards-memory", What: "touches 48 MiB", Stops: spec.L1, By: []string{"limits.memory"},
 		Parts: []part{keys("memory.max", "limits.memory=32MiB cgroup=on"), keys("RLIMIT_AS", "limits.memory=32MiB cgroup=off")}, adjust: lessMemory(32), try: hoardsMemory},
 	{Threat: "A3", Name: "hides-memory", What: "puts 96 MiB into memfds, which no mapping shows", Stops: spec.L1, By: []string{"limits.memory"},
@@ -107,6 +110,8 @@ var attacks = []Attack{
 		Parts: []part{keys("environment.scrub", "environment.scrub=on")}, try: readsEnvironment},
 	{Threat: "A8", Name: "reads-callers-environment", What: "prints the caller's environment, out of /proc", Stops: spec.L3, By: []string{"processes.isolate"},
 		Parts: []part{keys("own /proc", "processes.monitor=5ms processes.isolate=on")}, try: readsCallersEnvironment},
+	{Threat: "A8", Name: "reads-callers-arguments", What: "prints the arguments of the caller's processes, out of /proc", Stops: spec.L3, By: []string{"processes.isolate"},
+		Parts: []part{keys("own /proc", "processes.monitor=5ms processes.isolate=on")}, try: readsCallersArguments},
 	{Threat: "A9", Name: "overwrites-nearby", What: "overwrites a file in the directory where it starts", Stops: spec.L2, By: []string{"workdir.private", "filesystem.isolate"},
 		Parts: []part{keys("workdir.private", "workdir.private=on")}, try: overwritesNearby},
 	{Threat: "A9", Name: "overwrites-anywhere", What: "overwrites a file that everybody may write, by its full name", Stops: spec.L5, By: []string{"filesystem.isolate"},

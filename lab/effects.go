@@ -68,6 +68,18 @@ func burnsCPU(t *try) error {
 	return t.limited(runtime.CPU)
 }
 
+// sharesCPU starts three, whom RLIMIT_CPU lets be: it counts for each process.
+func sharesCPU(t *try) error {
+	err := t.helper("burn-shared", "3", "800", t.mark)
+	if err != nil {
+		return err
+	}
+	if used := t.res.Usage.UserMS + t.res.Usage.SystemMS; used > 2200 {
+		t.got("%.1f s of CPU time", used/1000)
+	}
+	return t.limited(runtime.CPU)
+}
+
 // hoard is what attacks on memory take at least. Their limit is smaller than the
 // preset's: to touch more only takes more time.
 const hoard = 48 << 20
@@ -154,12 +166,9 @@ func (t *try) files(script string) (count int, size, largest int64, err error) {
 }
 
 func bigFile(t *try) error {
-	_, _, largest, err := t.files(`head -c 12582912 /dev/zero >big`)
+	_, _, largest, err := t.files(`exec head -c 12582912 /dev/zero >big`)
 	if largest >= 12<<20 {
 		t.got("a file of %d bytes", largest)
-	}
-	if err == nil && t.policy.Limits.FileSize > 0 && !t.policy.Workdir.Private {
-		return t.ended(runtime.Exited, runtime.FileSize) // in a directory of others files tell nothing
 	}
 	return or(err, func() error {
 		if t.policy.Limits.FileSize == 0 {
@@ -302,6 +311,11 @@ func readsEnvironment(t *try) error { return t.printed(t.canary, "the canary", t
 func readsCallersEnvironment(t *try) error {
 	pid := strconv.Itoa(t.bystander.Process.Pid)
 	return t.printed(t.canary, "the canary", t.sh(`tr '\0' '\n' </proc/"$1"/environ; :`, pid))
+}
+
+// readsCallersArguments reads what /proc shows to everybody: only an own one hides it.
+func readsCallersArguments(t *try) error {
+	return t.printed(t.argument, "the argument", t.sh(`cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep 'ARGUMEN[T]-'; :`))
 }
 
 func (t *try) overwritten(err error) error {

@@ -34,16 +34,17 @@ const canaryName = "SBXRUN_LAB_CANARY"
 
 // stage is shared by all tries.
 type stage struct {
-	dir    string // everybody may read it
-	self   string // this binary
-	key    string // a file with a secret in it that everybody may read
-	secret string // the key's
-	canary string // the environment's
-	cgroup spec.CgroupMode
-	warm   bool   // attacks run in prepared inits of sessions
-	why    string // why there is none
-	tries  atomic.Int64
-	undo   []func() error
+	dir      string // everybody may read it
+	self     string // this binary
+	key      string // a file with a secret in it that everybody may read
+	secret   string // the key's
+	canary   string // the environment's
+	argument string // the bystander's
+	cgroup   spec.CgroupMode
+	warm     bool   // attacks run in prepared inits of sessions
+	why      string // why there is none
+	tries    atomic.Int64
+	undo     []func() error
 
 	tcp, abstract, path *honeypot
 	bystander           *exec.Cmd // a process of the caller, the canary in its environment
@@ -51,7 +52,7 @@ type stage struct {
 }
 
 func newStage() (st *stage, err error) {
-	st = &stage{secret: "PRIVATE-KEY-" + rand.Text(), canary: cmp.Or(os.Getenv(canaryName), "CANARY-"+rand.Text()), leaked: -1}
+	st = &stage{secret: "PRIVATE-KEY-" + rand.Text(), canary: cmp.Or(os.Getenv(canaryName), "CANARY-"+rand.Text()), argument: "ARGUMENT-" + rand.Text(), leaked: -1}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, st.close())
@@ -80,9 +81,12 @@ func newStage() (st *stage, err error) {
 	if err = os.Chmod(filepath.Join(st.dir, "socket"), 0o777); err != nil {
 		return st, err
 	}
-	st.bystander = exec.Command("/bin/sleep", "600")
+	st.bystander = exec.Command("/bin/sh", "-c", "read _", st.argument)
 	st.bystander.Env = append(os.Environ(), canaryName+"="+st.canary)
-	if err = st.bystander.Start(); err != nil {
+	if _, err = st.bystander.StdinPipe(); err == nil { // open as long as the bystander is to wait
+		err = st.bystander.Start()
+	}
+	if err != nil {
 		return st, err
 	}
 	st.undo = append(st.undo, func() error {
