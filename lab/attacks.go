@@ -80,7 +80,7 @@ var attacks = []Attack{
 	{Threat: "A2", Name: "burns-cpu", What: "burns 2.5 s of CPU time and ignores SIGXCPU", Stops: spec.L1, By: []string{"limits.cpu"},
 		Parts:  []part{keys("RLIMIT_CPU", "limits.cpu=1s cgroup=off"), keys("cgroup CPU count", "limits.cpu=1s cgroup=on")},
 		adjust: cpuSecond, seconds: 5, try: burnsCPU},
-	{Threat: "A2", Name: "shares-cpu", What: "burns 2.4 s of CPU time in three processes, each within the limit", Stops: spec.L1, By: []string{"limits.cpu"},
+	{Threat: "A2", Name: "shares-cpu", What: "burns 3 s of CPU time in three processes, each within the limit", Stops: spec.L1, By: []string{"limits.cpu"},
 		Parts: []part{keys("cgroup CPU count", "limits.cpu=1s cgroup=on")}, WithoutGroup: blindCPU, adjust: cpuSecond, seconds: 4, try: sharesCPU},
 	{Threat: "A3", Name: "hoards-memory", What: "touches 48 MiB", Stops: spec.L1, By: []string{"limits.memory"},
 		Parts: []part{keys("memory.max", "limits.memory=32MiB cgroup=on"), keys("RLIMIT_AS", "limits.memory=32MiB cgroup=off")}, adjust: lessMemory(32), try: hoardsMemory},

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -27,7 +26,6 @@ const Ready = "attack-ready"
 func init() {
 	register(
 		attack{"A2", "burn", "MILLISECONDS MARK", "uses CPU time and ignores SIGXCPU", burnCPU},
-		attack{"A2", "burn-shared", "N MILLISECONDS MARK", "uses CPU time in N processes", burnShared},
 		attack{"A3", "hold-heap", "MIB MARK", "touches memory and keeps it", holdHeap},
 		attack{"A3", "hold-memfds", "N MIB MARK", "keeps memory in N memfds, where RLIMIT_AS does not look", holdMemfds},
 		attack{"A5", "hold-files", "N MARK", "opens descriptors and keeps them", holdFiles},
@@ -72,18 +70,6 @@ func burnCPU(args []string) {
 		if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil || time.Duration(u.Utime.Nano()+u.Stime.Nano()) >= limit {
 			return
 		}
-	}
-}
-
-func burnShared(args []string) {
-	var each []*exec.Cmd
-	for range number(arg(args, 0)) {
-		if c := self("burn", arg(args, 1), arg(args, 2)); c.Start() == nil {
-			each = append(each, c)
-		}
-	}
-	for _, c := range each {
-		_ = c.Wait()
 	}
 }
 
