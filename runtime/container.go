@@ -486,7 +486,7 @@ func (c *Container) removeWorkdir() error {
 	if c.record.Workdir == "" {
 		return nil
 	}
-	return removeDir(c.record.Workdir)
+	return RemoveDir(c.record.Workdir)
 }
 
 // resetScope makes systemd forget the unit of a group that is gone.

@@ -30,14 +30,9 @@ func CheckID(id string) error {
 }
 
 // RemoveAbandoned removes what runs and sessions of this user have left whose process
-// was killed: working directories, control groups, and what is left of the sessions
-// whose directories (Session.Dir) are known. It waits a moment for processes that are
-// about to end.
-func RemoveAbandoned(dirs ...string) error {
-	var errs []error
-	for _, dir := range dirs {
-		errs = append(errs, removeDir(dir))
-	}
+// was killed: working directories and control groups. It waits a moment for processes
+// that are about to end. What cannot be removed, the next call meets again.
+func RemoveAbandoned() {
 	for _, base := range []string{os.TempDir(), "/tmp"} {
 		if parent, err := os.Open(base); err == nil {
 			(&workdir{parent: parent}).removeAbandoned()
@@ -45,11 +40,11 @@ func RemoveAbandoned(dirs ...string) error {
 		}
 	}
 	removeAbandonedGroups()
-	return errors.Join(errs...)
 }
 
-// removeDir removes a session's directory on the host.
-func removeDir(dir string) error {
+// RemoveDir removes the directory on the host (Session.Dir) of a session whose process
+// was killed.
+func RemoveDir(dir string) error {
 	if !filepath.IsAbs(dir) || !strings.HasPrefix(filepath.Base(dir), dirPrefix+ownID) {
 		return fmt.Errorf("%q is no session's directory", dir)
 	}

@@ -56,6 +56,7 @@ var sessionRm = &cli.Command{
 			})
 		}
 		wg.Wait()
+		runtime.RemoveAbandoned()
 		return errors.Join(errs...)
 	},
 }
@@ -71,12 +72,13 @@ var sessionGC = &cli.Command{
 			return err
 		}
 		ids, err := s.ids()
-		errs := []error{err, runtime.RemoveAbandoned()}
+		errs := []error{err}
 		for _, id := range ids {
 			if dir, err := s.at(id); err == nil && !held(dir) {
 				errs = append(errs, s.clear(id))
 			}
 		}
+		runtime.RemoveAbandoned()
 		return errors.Join(errs...)
 	},
 }
@@ -178,20 +180,17 @@ func awaitPidfd(fd int, wait time.Duration) bool {
 	}
 }
 
-// clear removes what a dead holder has left of the session id.
+// clear removes what a dead holder has left of the session id, but for what
+// runtime.RemoveAbandoned finds without knowing of it.
 func (s *sessionDir) clear(id string) error {
 	dir, err := s.at(id)
 	if err != nil {
 		return err
 	}
-	var errs []error
 	if r, err := readRecord(dir); err == nil && r.Dir != "" {
-		errs = append(errs, runtime.RemoveAbandoned(r.Dir))
-	} else {
-		errs = append(errs, runtime.RemoveAbandoned())
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("session %q: %w", id, err)
+		if err := runtime.RemoveDir(r.Dir); err != nil {
+			return fmt.Errorf("session %q: %w", id, err)
+		}
 	}
 	return s.alone(func() error {
 		if held(dir) { // another session with that id has begun
