@@ -343,6 +343,24 @@ func TestAnotherUsersSessionCannotBeTouched(t *testing.T) {
 	}
 }
 
+// A program of an ordinary user has his id. Where his state directory is not hidden, it
+// is the user namespace that tells it from him.
+func TestAProgramInASandboxDrivesNoSession(t *testing.T) {
+	needRoot(t)
+	s := newSessions(t)
+	s.create("a")
+	program := exec.Command("/proc/self/exe")
+	program.Env = []string{dialVariable + "=" + filepath.Join(s.root, "sessions", "a", "socket")}
+	program.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+	}
+	if text, err := program.CombinedOutput(); err != nil || string(text) != "connected, then 0 bytes" {
+		t.Errorf("a program connected and got %q (%v), want nothing", text, err)
+	}
+	s.works("run", "a", "--", "/bin/true")
+}
+
 // resources counts what a process has.
 func resources(t *testing.T, pid int) (fds, threads int) {
 	t.Helper()

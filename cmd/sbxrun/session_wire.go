@@ -292,19 +292,55 @@ func (f frameWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// samePeer checks that the other side of the connection is this user.
+// samePeer checks that the other side of the connection is this user, and not a program
+// of his in a sandbox: that one has his id, too, but another user namespace.
 func samePeer(conn *net.UnixConn) (pid int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
 	var cred *unix.Ucred
-	ctl := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	handle := -1
+	ctl := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		// Before Linux 6.5 there is no handle, and a pid that was given anew goes unseen.
+		if h, wrong := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD); wrong == nil {
+			handle = h
+		}
+	})
+	if handle >= 0 {
+		defer unix.Close(handle)
+	}
 	if err = errors.Join(err, ctl); err != nil {
 		return 0, fmt.Errorf("ask who is at the session's socket: %w", err)
 	}
 	if int(cred.Uid) != os.Geteuid() {
 		return 0, fmt.Errorf("at the session's socket is user %d: %w", cred.Uid, unix.EPERM)
 	}
+	if err := sameUserNamespace(int(cred.Pid), handle); err != nil {
+		return 0, fmt.Errorf("process %d is at the session's socket: %w", cred.Pid, err)
+	}
 	return int(cred.Pid), nil
+}
+
+// sameUserNamespace checks that the process, which the handle holds if it is not -1, is
+// in this one's user namespace.
+func sameUserNamespace(pid, handle int) error {
+	own, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		return err
+	}
+	its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", pid))
+	if err != nil {
+		return err
+	}
+	if handle >= 0 {
+		if err := unix.PidfdSendSignal(handle, 0, nil, 0); err != nil {
+			return fmt.Errorf("it is no more: %w", err)
+		}
+	}
+	if its != own {
+		return fmt.Errorf("it is in another user namespace: %w", unix.EPERM)
+	}
+	return nil
 }
