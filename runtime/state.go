@@ -123,7 +123,10 @@ func (s *Store) reserve(id string) (*Container, error) {
 		}
 		return nil, fmt.Errorf("make the container's state directory: %w", err)
 	}
-	return c, c.acquire()
+	if err := c.acquire(); err != nil {
+		return nil, errors.Join(err, os.Remove(c.dir)) // nothing is in it yet
+	}
+	return c, nil
 }
 
 // Load reads the container id and locks it until Close.

@@ -253,7 +253,8 @@ func groupsNamed(id string) (out []string) {
 	return out
 }
 
-// chosen are the steps at which something happens: a few, others each time.
+// chosen are the steps at which something happens: all, one that is named, or a few of
+// them from first to last.
 func chosen(variable, name string, all []step, few int) (out []step) {
 	want := os.Getenv(variable)
 	if want == "all" {
@@ -264,11 +265,20 @@ func chosen(variable, name string, all []step, few int) (out []step) {
 			return []step{s}
 		}
 	}
-	if want == "" {
-		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		out = all[:min(few, len(all))]
+	if few = min(few, len(all)); want == "" {
+		for i := range few {
+			out = append(out, all[i*len(all)/few])
+		}
 	}
 	return out
+}
+
+// notSlow skips what takes minutes in an emulated machine.
+func notSlow(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("every one of the many runs takes seconds on a slow machine")
+	}
 }
 
 // SBXRUN_TEST_STEPS=all is the long form, "create under a policy:flock.1" one step.
@@ -278,10 +288,8 @@ func TestAProcessThatIsKilledAtAnyStepLeavesNothing(t *testing.T) {
 	if err := subreaper(); err != nil {
 		t.Fatal(err)
 	}
-	few := 3
-	if testing.Short() {
-		few = 1
-	}
+	notSlow(t)
+	const few = 3
 	for _, a := range accidents {
 		t.Run(a.name, func(t *testing.T) {
 			before := lookAround(t)
@@ -306,6 +314,7 @@ func TestAProcessThatIsKilledAtAnyStepLeavesNothing(t *testing.T) {
 // SBXRUN_TEST_MOMENTS=1000 is the long form.
 func TestAProcessThatIsKilledAtAnyMomentLeavesNothing(t *testing.T) {
 	needRoot(t)
+	notSlow(t)
 	if err := subreaper(); err != nil {
 		t.Fatal(err)
 	}
@@ -350,8 +359,6 @@ func moments(t *testing.T, variable string, few int) int {
 		}
 		return n
 	}
-	if testing.Short() {
-		return max(few/8, 1)
-	}
+
 	return few
 }

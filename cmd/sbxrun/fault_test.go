@@ -36,10 +36,8 @@ func TestACallThatFailsIsToldAndLeavesNothing(t *testing.T) {
 	if err := subreaper(); err != nil {
 		t.Fatal(err)
 	}
-	few := 3
-	if testing.Short() {
-		few = 1
-	}
+	notSlow(t)
+	const few = 3
 	var calls []string
 	for call := range faults {
 		calls = append(calls, call)

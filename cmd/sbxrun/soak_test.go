@@ -68,6 +68,7 @@ func keys(t *testing.T) (n int) {
 // SBXRUN_TEST_SOAK=2000 SBXRUN_TEST_SOAK_BESIDE=200 is the long form, SBXRUN_TEST_DURATION=4h repeats it.
 func TestASoakOfRunsStaysRightAndLeavesNothing(t *testing.T) {
 	needRoot(t)
+	notSlow(t)
 	if err := subreaper(); err != nil {
 		t.Fatal(err)
 	}
