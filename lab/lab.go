@@ -177,7 +177,12 @@ func wanted(jobs []job, only []string) (left []job, err error) {
 			j.cell.Verdict, j.cell.Promised = NotHere, ""
 			continue
 		}
-		asked[j.attack.Name], asked[single] = true, true
+		if all {
+			asked[j.attack.Name] = true
+		}
+		if one {
+			asked[single] = true
+		}
 		left = append(left, j)
 	}
 	for word, found := range asked {
