@@ -164,7 +164,7 @@ func (c *Container) build(plan *blueprint, opt CreateOptions) (_ *child, err err
 	}
 	c.record = record{
 		State:  specs.State{Version: specs.Version, ID: opt.ID, Status: specs.StateCreating, Bundle: opt.Bundle, Annotations: sp.Annotations},
-		Rootfs: rootOf(sp, opt.Bundle), Created: time.Now().UTC(), Boot: bootID(),
+		Rootfs: rootOf(sp, opt.Bundle), Created: time.Now().UTC(), Boot: c.store.boot,
 	}
 	group, err := groupFor(sp, opt, c.announce)
 	if err != nil {
@@ -468,7 +468,7 @@ func (c *Container) endGroup() error {
 		return errors.Join(g.Kill(), g.Delete())
 	}
 	err := errors.Join(c.awaitEnd(), c.resetScope())
-	if now := c.record.Cgroup; now == nil || now.Scope != nil || c.record.Boot != bootID() {
+	if now := c.record.Cgroup; now == nil || now.Scope != nil || c.record.Boot != c.store.boot {
 		return err
 	}
 	if c.record.Making {

@@ -30,6 +30,7 @@ var (
 // Store is the directory of all containers of a user.
 type Store struct {
 	root string
+	boot string // the machine's boot id
 	warn func(error)
 	// Trace, when it is set, gets what is done, step by step.
 	Trace func(format string, args ...any)
@@ -67,7 +68,11 @@ func OpenStore(root string, warn func(error)) (*Store, error) {
 	if err := ownDirectory(root); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the state directory: %w", err)
 	}
-	return &Store{root: root, warn: warn}, nil
+	boot, err := readBootID()
+	if err != nil {
+		return nil, err
+	}
+	return &Store{root: root, boot: boot, warn: warn}, nil
 }
 
 // record is state.json.

@@ -6,6 +6,7 @@ package runtime
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,16 +23,20 @@ import (
 // Paused is the status of a frozen container; the specification leaves it to runtimes.
 const Paused specs.ContainerState = "paused"
 
-// bootID tells one boot of the machine from another.
-var bootID = sync.OnceValue(func() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without one all boots look alike
-	return strings.TrimSpace(string(b))
+// readBootID tells one boot of the machine from another. Without it a state that was
+// written a moment ago would be one of another boot, of which nothing lives.
+var readBootID = sync.OnceValues(func() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read the boot id: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
 })
 
 // pidfd opens the container's first process, for certain: -1 when it is gone or
 // its number belongs to another process now.
 func (c *Container) pidfd() int {
-	if c.record.Pid <= 0 || c.record.Boot != bootID() {
+	if c.record.Pid <= 0 || c.record.Boot != c.store.boot {
 		return -1
 	}
 	fd, err := unix.PidfdOpen(c.record.Pid, 0)
@@ -78,7 +83,7 @@ func (c *Container) waiting() bool {
 
 // group reopens the container's control group, nil when it has none.
 func (c *Container) group() *cgroup.Group {
-	if c.record.Cgroup == nil || c.record.Making || c.record.Boot != bootID() { // of another boot: whoever is there now is a stranger
+	if c.record.Cgroup == nil || c.record.Making || c.record.Boot != c.store.boot { // of another boot: whoever is there now is a stranger
 		return nil
 	}
 	g, err := cgroup.Load(*c.record.Cgroup)

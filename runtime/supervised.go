@@ -167,7 +167,7 @@ func (c *Container) buildSupervised(r *run, o order) (start *net.UnixListener, e
 	c.record = record{
 		Digest: digest,
 		State:  specs.State{Version: specs.Version, ID: o.ID, Status: specs.StateCreating, Bundle: o.Bundle, Annotations: o.Config.Annotations},
-		Rootfs: rootOf(o.Config, o.Bundle), Created: time.Now().UTC(), Boot: bootID(), Config: o.Config,
+		Rootfs: rootOf(o.Config, o.Bundle), Created: time.Now().UTC(), Boot: c.store.boot, Config: o.Config,
 		Supervisor: &process{os.Getpid(), self.start},
 	}
 	r.announce = func(state cgroup.State) error {
