@@ -27,3 +27,18 @@ func (b *blueprint) capMask(field string, names []string) (uint64, error) {
 	}
 	return mask, nil
 }
+
+// grantable leaves out of an ambient set what is not permitted and inheritable as well:
+// the kernel refuses it, and a config that asks for it (that of "runc spec" does) is to
+// be warned of, not refused. Where a policy is meant to hold, init refuses it.
+func (b *blueprint) grantable(ambient, allowed uint64) uint64 {
+	if b.policy != nil {
+		return ambient
+	}
+	for bit, name := range spec.CapabilityNames {
+		if ambient&^allowed&(1<<bit) != 0 {
+			b.deniedCaps = append(b.deniedCaps, name)
+		}
+	}
+	return ambient & allowed
+}

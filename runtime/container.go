@@ -132,6 +132,9 @@ func (s *Store) tell(b *blueprint) {
 	if len(b.unknownCaps) > 0 {
 		s.warn(fmt.Errorf("process.capabilities: unknown ones are left out: %s", strings.Join(b.unknownCaps, ", ")))
 	}
+	if len(b.deniedCaps) > 0 {
+		s.warn(fmt.Errorf("process.capabilities.ambient: left out, as not permitted and inheritable: %s", strings.Join(b.deniedCaps, ", ")))
+	}
 	for _, step := range b.plan {
 		s.trace("plan: %s", step)
 	}

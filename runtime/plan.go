@@ -44,6 +44,7 @@ type blueprint struct {
 	seccomp     bool
 	cgroupNS    bool     // made or joined
 	unknownCaps []string // names of capabilities that are left out
+	deniedCaps  []string // ambient ones that the kernel would not grant
 }
 
 // cloneFlags maps kinds of namespaces to the kernel's flags. clone makes all but the
@@ -549,6 +550,7 @@ func (b *blueprint) identity() error {
 	}
 	b.plan.Add(sbxinit.OpUser, user)
 	if p.Capabilities != nil {
+		amb = b.grantable(amb, perm&inh)
 		b.plan.Add(sbxinit.OpCaps, []uint64{eff, perm, inh, amb})
 	}
 	return nil

@@ -129,6 +129,23 @@ func TestExecTakesAndRefusesWhatRuncDoes(t *testing.T) {
 	}
 }
 
+// As in the config of "runc spec": the kernel grants no ambient capability that is not
+// inheritable, and runc runs such a container without it.
+func TestAnAmbientCapabilityThatCannotBeIsLeftOut(t *testing.T) {
+	e := newEngine(t, "busybox grep CapAmb /proc/self/status")
+	edit(t, e.bundle, func(c map[string]any) {
+		c["process"].(map[string]any)["capabilities"] = map[string]any{
+			"bounding": []string{"CAP_KILL", "CAP_CHOWN"}, "permitted": []string{"CAP_KILL", "CAP_CHOWN"},
+			"effective": []string{"CAP_KILL"}, "inheritable": []string{"CAP_CHOWN"},
+			"ambient": []string{"CAP_KILL", "CAP_CHOWN"},
+		}
+	})
+	o := e.do("run", "--bundle", e.bundle, "ambient")
+	if o.exit != 0 || o.stdout != "CapAmb:\t0000000000000001\n" || !strings.Contains(o.stderr, "CAP_KILL") {
+		t.Errorf("%+v", o)
+	}
+}
+
 func TestOtherCommandsTakeAndRefuseWhatRuncDoes(t *testing.T) {
 	e := newEngine(t, "sleep 100")
 	e.ok("create", "--bundle", e.bundle, "other")
