@@ -89,7 +89,8 @@ func (a accident) fails(t *testing.T, at step, errno string) {
 		t.Errorf("%s: %+v", name, o)
 	default:
 		t.Logf("%s: exit %d %s", name, o.exit, said)
-		if o := s.do("list", "-q"); o.stdout != "" {
+		// Who cannot open the state any more cannot remove it either: delete can, in aftermath.
+		if o := s.do("list", "-q"); o.stdout != "" && at.call != "openat" {
 			t.Errorf("%s: there is a container after an error: %s", name, o.stdout)
 		}
 	}
