@@ -103,9 +103,18 @@ func TestManyRunsAndSessionsLeaveNothing(t *testing.T) {
 	}
 	wg.Wait()
 	after := traces(t)
+	// A goroutine that has said it is done has still to return.
+	for end := time.Now().Add(5 * time.Second); after["goroutines"] > before["goroutines"] && time.Now().Before(end); {
+		goruntime.Gosched()
+		after["goroutines"] = goruntime.NumGoroutine()
+	}
 	for kind, n := range after {
 		if n > before[kind] {
 			t.Errorf("%d %s, there were %d", n, kind, before[kind])
+			if kind == "goroutines" {
+				stacks := make([]byte, 1<<16)
+				t.Logf("%s", stacks[:goruntime.Stack(stacks, true)])
+			}
 		}
 	}
 	t.Logf("before %v, %d KiB; after %v, %d KiB", before, memory, after, resident(t))
