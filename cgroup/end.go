@@ -78,41 +78,74 @@ func (d *dir) list(file string) (pids []int, err error) {
 
 // descend visits every group below dir, deepest first, and then dir itself, for
 // which parent is -1. It goes by descriptors: the names are the program's where
-// it may make groups of its own.
+// it may make groups of its own. It holds two of them however deep the groups lie:
+// ".." leads back, because groups do not change their parent.
 func descend(dir *os.File, visit func(parent int, name string, group *os.File) error) error {
-	return walk(dir, -1, "", visit)
-}
-
-func walk(group *os.File, parent int, name string, visit func(int, string, *os.File) error) error {
-	fd, err := unix.Openat(int(group.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	at, below, err := enter(dir, ".")
 	if err != nil {
 		return err
 	}
-	self := os.NewFile(uintptr(fd), group.Name())
-	defer self.Close()
-	entries, err := self.ReadDir(-1)
-	if err != nil {
-		return err
+	defer func() { at.Close() }()
+	type level struct {
+		name  string
+		below []string // still to be visited
 	}
-	for _, e := range entries {
-		if !e.IsDir() {
+	for way := []level{{"", below}}; ; {
+		here := &way[len(way)-1]
+		if n := len(here.below); n > 0 {
+			name := here.below[n-1]
+			here.below = here.below[:n-1]
+			group, below, err := enter(at, name)
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			at.Close()
+			at, way = group, append(way, level{name, below})
 			continue
 		}
-		fd, err := unix.Openat(int(self.Fd()), e.Name(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if gone(err) {
-			continue
+		if len(way) == 1 {
+			return visit(-1, "", at)
 		}
+		up, err := openGroup(at, "..")
 		if err != nil {
 			return err
 		}
-		child := os.NewFile(uintptr(fd), e.Name())
-		err = walk(child, int(self.Fd()), e.Name(), visit)
-		child.Close()
-		if err != nil && !gone(err) {
+		err = visit(int(up.Fd()), here.name, at)
+		at.Close()
+		if at = up; err != nil && !gone(err) {
 			return err
 		}
+		way = way[:len(way)-1]
 	}
-	return visit(parent, name, self)
+}
+
+// enter opens a group and lists those right below.
+func enter(dir *os.File, name string) (group *os.File, below []string, err error) {
+	if group, err = openGroup(dir, name); err != nil {
+		return nil, nil, err
+	}
+	entries, err := group.ReadDir(-1)
+	if err != nil {
+		group.Close()
+		return nil, nil, err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			below = append(below, e.Name())
+		}
+	}
+	return group, below, nil
+}
+
+func openGroup(dir *os.File, name string) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // readPids reads a file of ids. A threaded group has no cgroup.procs: its
@@ -398,7 +431,7 @@ func (d *dir) remove() error {
 		}
 		return unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
 	})
-	if err != nil {
+	if err != nil && !gone(err) {
 		return err
 	}
 	return unix.Rmdir(d.path)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -161,6 +162,65 @@ func TestDeleteTakesTheGroupsBelow(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s: %v", path, err)
+	}
+}
+
+func TestGroupsThatLieVeryDeepAreEndedWithFewDescriptors(t *testing.T) {
+	needRoot(t)
+	g, err := Create("", name(), memory(64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const deep = 300
+	d := g.dirs[0]
+	at, _, err := enter(d.file, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range deep {
+		if err := unix.Mkdirat(int(at.Fd()), "below", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, _, err := enter(at, "below")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at.Close()
+		at = next
+	}
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- cmd.Wait() }()
+	fd, err := unix.Openat(int(at.Fd()), "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(fd, []byte(strconv.Itoa(cmd.Process.Pid))); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+	at.Close()
+
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	few := unix.Rlimit{Cur: 100, Max: was.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(g.Kill(), g.Delete())
+	if back := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil || back != nil {
+		t.Fatal(err, back)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the process at the bottom ended by itself")
+	}
+	if _, err := os.Stat(d.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: %v", d.path, err)
 	}
 }
 

@@ -64,6 +64,9 @@ func lessMemory(mib int64) func(*spec.Policy) {
 	}
 }
 
+// noGroup keeps a run on the thread that makes it.
+func noGroup(p *spec.Policy) { p.Cgroup = spec.CgroupOff }
+
 func lessRoom(p *spec.Policy) {
 	if p.Workdir.Size > 0 {
 		p.Workdir.Size = 16 << 20
@@ -137,6 +140,8 @@ var attacks = []Attack{
 		Parts: []part{keys("own /dev/shm", "processes.monitor=5ms processes.isolate=on filesystem.isolate=on")}, try: leavesShmFile},
 	{Threat: "A17", Name: "leaves-key", What: "leaves a key in the user's keyring", Stops: spec.L3, By: []string{"processes.isolate", "syscalls.filter"},
 		Parts: []part{keys("user namespace", "processes.monitor=5ms processes.isolate=on"), seccomp}, try: leavesKey},
+	{Threat: "A17", Name: "reads-session-key", What: "reads a key of the caller's session keyring", Stops: spec.L3, By: []string{"processes.isolate", "syscalls.filter"},
+		Parts: []part{keys("session keyring", "processes.monitor=5ms processes.isolate=on"), seccomp}, adjust: noGroup, try: readsSessionKey},
 	{Threat: "A18", Name: "types-for-the-caller", What: "types into the caller's terminal, its stdin", Stops: spec.L3, By: []string{"processes.isolate", "syscalls.filter", always},
 		Parts: []part{keys("user namespace", "processes.monitor=5ms processes.isolate=on"), seccomp}, AsUser: noTyping,
 		mechanism: "a session of its own", try: typesForCaller},

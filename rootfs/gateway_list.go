@@ -38,13 +38,14 @@ func printable(name string) string {
 }
 
 // List gives everything beneath the directory, sorted by name, links and devices too;
-// what a link leads to is not looked at. Beyond the cap on files or time it gives
-// what it has seen, with ErrTooMany or ErrTimeout.
+// what a link leads to is not looked at. Beyond the cap on files or time, or 16 MiB of
+// names, it gives what it has seen, with ErrTooMany or ErrTimeout.
 func (g *Gateway) List() (entries []Entry, err error) {
 	start := time.Now()
+	room := 16 << 20
 	err = g.asOwner(func() error {
 		return walk(int(g.dir.Fd()), func(e Entry) error {
-			if len(entries) >= g.caps.Files {
+			if room -= len(e.Name); len(entries) >= g.caps.Files || room < 0 {
 				return ErrTooMany
 			}
 			if time.Since(start) > g.caps.Time {

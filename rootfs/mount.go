@@ -38,20 +38,17 @@ func (r *Root) Mount(m Mount) error {
 		return err
 	}
 	defer unix.Close(tree)
-	target, err := r.target(m.Target, dir)
+	target, err := r.mountTarget(m, dir)
 	if err != nil {
-		return wrap("open mount target", m.Target, err)
-	}
-	defer unix.Close(target)
-	if err := r.ordinary(m); err != nil {
 		return err
 	}
+	defer unix.Close(target)
 	if m.CopyUp {
 		if err := copyUp(target, tree); err != nil {
 			return wrap("copy up", m.Target, err)
 		}
 	}
-	if err := move(tree, target); err != nil {
+	if err := r.put(tree, target, m.Target); err != nil {
 		return wrap("move_mount", m.Target, err)
 	}
 	if m.Propagation == 0 {
@@ -63,21 +60,71 @@ func (r *Root) Mount(m Mount) error {
 	return wrap("set propagation of", m.Target, setattr(tree, m.RecPropagation, &attr))
 }
 
-// ordinary refuses /proc and /sys at the end of a link, which an image could have lead
-// anywhere inside: masks and read-only paths would miss them (CVE-2021-30465's kin).
-func (r *Root) ordinary(m Mount) error {
+// mountTarget opens the place for m. For /proc and /sys that is no link, which an image
+// could have lead anywhere inside: masks and read-only paths would miss them
+// (CVE-2021-30465's kin).
+func (r *Root) mountTarget(m Mount, dir bool) (int, error) {
 	if m.Type != "proc" && m.Type != "sysfs" {
+		fd, err := r.target(m.Target, dir)
+		return fd, wrap("open mount target", m.Target, err)
+	}
+	fd, err := r.ordinaryDir(path.Clean("/" + m.Target))
+	if err == unix.ELOOP || err == unix.ENOTDIR {
+		return -1, wrap("filesystem "+m.Type+" must be mounted on ordinary directory, not", m.Target, unix.ENOTDIR)
+	}
+	return fd, wrap("open mount target", m.Target, err)
+}
+
+// kernelTree is a mount of the kernel's own files.
+type kernelTree struct {
+	target string
+	fd     int
+}
+
+// put mounts tree on target, which p named. A tree of the kernel's files is kept, for
+// what is to be hidden in it: whoever shares the root's directory could move the mount
+// and put another directory in its place.
+func (r *Root) put(tree, target int, p string) error {
+	if err := move(tree, target); err != nil {
+		return err
+	}
+	p = path.Clean("/" + p)
+	r.kernel = slices.DeleteFunc(r.kernel, func(k kernelTree) bool {
+		covered := beneath(k.target, p)
+		if covered {
+			unix.Close(k.fd)
+		}
+		return covered
+	})
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(tree, &st); err != nil {
+		return err
+	}
+	if st.Type != unix.PROC_SUPER_MAGIC && st.Type != unix.SYSFS_MAGIC {
 		return nil
 	}
-	fd, err := r.resolve(m.Target, unix.O_PATH|unix.O_NOFOLLOW)
-	if err != nil {
-		return wrap("open mount target", m.Target, err)
+	fd, err := unix.FcntlInt(uintptr(tree), unix.F_DUPFD_CLOEXEC, 3)
+	if err == nil {
+		r.kernel = append(r.kernel, kernelTree{p, fd})
 	}
-	defer unix.Close(fd)
-	if is, err := isDir(fd); err != nil || !is {
-		return wrap("filesystem "+m.Type+" must be mounted on ordinary directory, not", m.Target, unix.ENOTDIR)
+	return err
+}
+
+// hiding opens p to be masked or made read-only: in the tree of the kernel's files that
+// was mounted there, if one was, wherever that is by now.
+func (r *Root) hiding(p string) (int, error) {
+	p = path.Clean("/" + p)
+	for _, k := range slices.Backward(r.kernel) {
+		if beneath(p, k.target) {
+			return resolveIn(k.fd, "/"+strings.TrimPrefix(p, k.target), unix.O_PATH)
+		}
 	}
-	return nil
+	return r.resolve(p, unix.O_PATH)
+}
+
+// beneath says whether p is dir or lies below it; both are clean.
+func beneath(p, dir string) bool {
+	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // keepMode lets a tmpfs without a mode of its own have that of the directory it covers,
@@ -253,7 +300,7 @@ func clone(fd int, recursive bool) (int, error) {
 // directory is read-only, or with discard takes writes that go nowhere. A p that
 // does not exist is left alone.
 func (r *Root) Mask(p string, discard bool) error {
-	target, err := r.resolve(p, unix.O_PATH)
+	target, err := r.hiding(p)
 	if err == unix.ENOENT || err == unix.ENOTDIR {
 		return nil
 	}
@@ -278,7 +325,7 @@ func (r *Root) Mask(p string, discard bool) error {
 		return wrap("make mask of", p, err)
 	}
 	defer unix.Close(tree)
-	return wrap("mask", p, move(tree, target))
+	return wrap("mask", p, r.put(tree, target, p))
 }
 
 // nullMask is a bind of the host's /dev/null. Read-only, it still reads and writes as a
@@ -298,7 +345,7 @@ func (r *Root) nullMask() (int, error) {
 
 // ReadonlyPath makes p and everything below it read-only. A missing p is left alone.
 func (r *Root) ReadonlyPath(p string) error {
-	target, err := r.resolve(p, unix.O_PATH)
+	target, err := r.hiding(p)
 	if err == unix.ENOENT {
 		return nil
 	}
@@ -314,7 +361,7 @@ func (r *Root) ReadonlyPath(p string) error {
 	if err := setattr(tree, true, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 		return wrap("make read-only", p, err)
 	}
-	return wrap("move_mount", p, move(tree, target))
+	return wrap("move_mount", p, r.put(tree, target, p))
 }
 
 // Readonly makes the root read-only, with everything mounted below it when the

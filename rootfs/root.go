@@ -24,6 +24,8 @@ type Root struct {
 	dev   int  // the host's /dev, held open because a container's own may cover it
 	null  int  // the host's /dev/null, checked; masks of files are binds of it
 	place bool // the root is "/" itself: nothing is created on it and there is no pivot
+
+	kernel []kernelTree // what was mounted of the kernel's files, in that order
 }
 
 // OpenRoot opens the directory dir as a container's root. When dir is not "/",
@@ -111,13 +113,15 @@ func openNull(dev int) (int, error) {
 
 // resolve opens p inside the root. Magic links (/proc/PID/root and the like)
 // are never followed: they lead outside.
-func (r *Root) resolve(p string, flags uint64) (int, error) {
+func (r *Root) resolve(p string, flags uint64) (int, error) { return resolveIn(r.fd, p, flags) }
+
+func resolveIn(dir int, p string, flags uint64) (int, error) {
 	how := unix.OpenHow{
 		Flags:   flags | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	}
 	for {
-		fd, err := unix.Openat2(r.fd, p, &how)
+		fd, err := unix.Openat2(dir, p, &how)
 		// EAGAIN: a rename raced with a ".." or a link; the kernel asks to try again.
 		if err != unix.EAGAIN && err != unix.EINTR {
 			return fd, err
@@ -134,6 +138,19 @@ func (r *Root) mkdirAll(p string) (int, error) {
 	if r.place && !r.covered(path.Dir(p)) {
 		return -1, err
 	}
+	return r.makeDir(p)
+}
+
+// ordinaryDir is mkdirAll where p itself must be no link.
+func (r *Root) ordinaryDir(p string) (int, error) {
+	if r.place { // where nothing may be made
+		return r.resolve(p, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	}
+	return r.makeDir(p)
+}
+
+// makeDir makes the directory p, unless it is there, and opens it, no link.
+func (r *Root) makeDir(p string) (int, error) {
 	parent, err := r.mkdirAll(path.Dir(p))
 	if err != nil {
 		return -1, err
@@ -320,6 +337,9 @@ func (r *Root) Chroot() error {
 func (r *Root) close() {
 	for _, fd := range []int{r.fd, r.dev, r.null} {
 		unix.Close(fd)
+	}
+	for _, k := range r.kernel {
+		unix.Close(k.fd)
 	}
 }
 

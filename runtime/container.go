@@ -102,6 +102,10 @@ func (s *Store) Run(sp *specs.Spec, opt RunOptions) (code int, err error) {
 	if err != nil {
 		return code, err
 	}
+	if again.record.Pid != c.record.Pid || again.record.StartTime != c.record.StartTime {
+		return code, again.Close() // somebody deleted it and made another
+	}
+	again.record.Pid = 0 // it was waited for
 	return code, errors.Join(again.Delete(true), again.Close())
 }
 
@@ -234,9 +238,12 @@ func (c *Container) grouped(group *cgroup.Group) {
 
 // settle takes a started init past its barrier.
 func (c *Container) settle(ch *child, plan *blueprint, group *cgroup.Group, opt CreateOptions) error {
-	st, ok := readStat(ch.proc.Pid)
-	if !ok {
+	st, err := readStat(ch.proc.Pid)
+	if err == errGone {
 		return errInitDied
+	}
+	if err != nil {
+		return err
 	}
 	c.record.Pid, c.record.StartTime = ch.proc.Pid, st.start
 	c.store.trace("init is process %d", ch.proc.Pid)
@@ -351,7 +358,11 @@ func (c *Container) listen() (*os.File, error) {
 // Start lets a created container's program run. It returns when the program was
 // executed, or with what went wrong.
 func (c *Container) Start() error {
-	switch status := c.Status(); status {
+	status, err := c.Status()
+	if err != nil {
+		return err
+	}
+	switch status {
 	case specs.StateCreated:
 	case specs.StateStopped:
 		return errors.New("cannot start a container that has stopped")
@@ -395,12 +406,12 @@ func (c *Container) Kill(sig unix.Signal, all bool) error {
 	if all {
 		return c.killAll(sig)
 	}
-	fd := c.pidfd()
-	if fd < 0 {
-		return errNotRunning
+	fd, err := c.openFirst()
+	if err != nil {
+		return err
 	}
 	defer func() { unix.Close(fd) }()
-	if program := c.record.Program.open(); program >= 0 { // the reaper takes no signals
+	if program, err := c.record.Program.open(); err == nil { // the reaper takes no signals
 		unix.Close(fd)
 		fd = program
 	}
@@ -419,11 +430,12 @@ func (c *Container) Kill(sig unix.Signal, all bool) error {
 
 func (c *Container) killAll(sig unix.Signal) error {
 	g := c.group()
-	if g == nil && c.Status() == specs.StateStopped {
-		return nil // as where there is a group, which is empty then
-	}
 	if g == nil {
-		return errNotRunning
+		status, err := c.Status()
+		if err == nil && status != specs.StateStopped {
+			err = errNotRunning
+		}
+		return err // none as where there is a group, which is empty then
 	}
 	defer g.Close()
 	if sig == unix.SIGKILL {
@@ -440,7 +452,9 @@ func (c *Container) killAll(sig unix.Signal) error {
 
 // Delete removes a container that has stopped, with force also one that has not.
 func (c *Container) Delete(force bool) error {
-	switch status := c.Status(); {
+	switch status, err := c.Status(); {
+	case err != nil:
+		return err
 	case status == specs.StateStopped:
 	case status == specs.StateCreated || status == specs.StateCreating || force: // who was creating it is gone, the lock is ours
 		if err := c.Kill(unix.SIGKILL, false); err != nil && !errors.Is(err, errNotRunning) && !errors.Is(err, unix.ESRCH) {
@@ -449,8 +463,8 @@ func (c *Container) Delete(force bool) error {
 	default:
 		return fmt.Errorf("cannot delete container %s that is not stopped: %s", c.record.ID, status)
 	}
-	if c.record.Supervisor != nil {
-		c.awaitSupervisor()
+	if err := c.awaitSupervisor(); err != nil {
+		return err
 	}
 	if err := c.endGroup(); err != nil {
 		return err
@@ -503,9 +517,12 @@ func (c *Container) resetScope() error {
 // awaitEnd waits until the killed first process is gone; without a group nothing
 // else tells when.
 func (c *Container) awaitEnd() error {
-	fd := c.pidfd()
-	if fd < 0 {
+	fd, err := c.pidfd()
+	if err == errGone {
 		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("wait for the container's end: %w", err)
 	}
 	defer unix.Close(fd)
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(killTime.Milliseconds()))
@@ -515,11 +532,18 @@ func (c *Container) awaitEnd() error {
 	return err
 }
 
+// ID is the container's name.
+func (c *Container) ID() string { return c.record.ID }
+
 // State is what "state" and "list" print.
-func (c *Container) State() State {
+func (c *Container) State() (State, error) {
+	status, err := c.Status()
+	if err != nil {
+		return State{}, err
+	}
 	r := &c.record
 	st := State{
-		Version: r.Version, ID: r.ID, Pid: r.Pid, Status: c.Status(), Bundle: r.Bundle, Rootfs: r.Rootfs,
+		Version: r.Version, ID: r.ID, Pid: r.Pid, Status: status, Bundle: r.Bundle, Rootfs: r.Rootfs,
 		Created: r.Created.Format(time.RFC3339Nano), Annotations: r.Annotations, Owner: ownerOfFile(c.dir),
 	}
 	if st.Status == specs.StateStopped {
@@ -528,7 +552,7 @@ func (c *Container) State() State {
 	if c.record.Supervisor != nil && st.Status == specs.StateStopped {
 		st.Result = c.Result()
 	}
-	return st
+	return st, nil
 }
 
 // ownerOfFile names who made a file, by number when nobody knows the name.
@@ -553,7 +577,11 @@ func (c *Container) Pause() error {
 func (c *Container) Resume() error { return c.freeze((*cgroup.Group).Thaw, Paused) }
 
 func (c *Container) freeze(turn func(*cgroup.Group) error, from ...specs.ContainerState) error {
-	if status := c.Status(); !slices.Contains(from, status) {
+	status, err := c.Status()
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(from, status) {
 		return fmt.Errorf("container not %s: it is %s", from[0], status)
 	}
 	g := c.group()
@@ -562,6 +590,15 @@ func (c *Container) freeze(turn func(*cgroup.Group) error, from ...specs.Contain
 	}
 	defer g.Close()
 	return turn(g)
+}
+
+// alive gives errNotRunning for a container that has stopped.
+func (c *Container) alive() error {
+	status, err := c.Status()
+	if err == nil && status == specs.StateStopped {
+		err = errNotRunning
+	}
+	return err
 }
 
 // Processes lists the container's processes as the host numbers them.
@@ -576,8 +613,8 @@ func (c *Container) Processes() ([]int, error) {
 
 // Update changes the container's limits.
 func (c *Container) Update(res *specs.LinuxResources) error {
-	if c.Status() == specs.StateStopped {
-		return errNotRunning
+	if err := c.alive(); err != nil {
+		return err
 	}
 	g := c.group()
 	if g == nil {

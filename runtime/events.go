@@ -26,7 +26,10 @@ const lookTime = 100 * time.Millisecond
 
 // Stats reads the container's counters.
 func (c *Container) Stats() (Event, error) {
-	if c.Status() == specs.StateStopped {
+	switch status, err := c.Status(); {
+	case err != nil:
+		return Event{}, err
+	case status == specs.StateStopped:
 		return Event{}, fmt.Errorf("container with id %s is not running", c.record.ID)
 	}
 	g := c.group()
@@ -66,14 +69,17 @@ func (c *Container) Events(ctx context.Context, interval time.Duration, tell fun
 			due = true
 		}
 		// Asked before the counter is read: the kill that ended the container is told too.
-		stopped := c.Status() == specs.StateStopped
+		status, err := c.Status()
+		if err != nil {
+			return err
+		}
 		now, err := g.OOMKills()
 		for ; err == nil && kills < now; kills++ {
 			if err := tell(Event{Type: "oom", ID: c.record.ID}); err != nil {
 				return err
 			}
 		}
-		if stopped {
+		if status == specs.StateStopped {
 			return nil
 		}
 		if !due {

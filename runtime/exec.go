@@ -38,7 +38,9 @@ var joinOrder = []string{"user", "ipc", "uts", "net", "cgroup", "pid", "mnt"}
 // call filter. It returns the exit code, 128 + signal for a signal; with Detach it
 // returns 0 as soon as the process runs.
 func (c *Container) Exec(opt ExecOptions) (int, error) {
-	switch status := c.Status(); {
+	switch status, err := c.Status(); {
+	case err != nil:
+		return 0, err
 	case status == specs.StateRunning || status == specs.StateCreated:
 	case status == Paused && opt.IgnorePaused:
 	case status == Paused:
@@ -108,9 +110,9 @@ func (c *Container) execPlan(opt ExecOptions) (*blueprint, error) {
 
 // join starts the init in the container's namespaces.
 func (c *Container) join(b *blueprint, opt ExecOptions) (*child, error) {
-	pidfd := c.pidfd()
-	if pidfd < 0 {
-		return nil, errNotRunning
+	pidfd, err := c.openFirst()
+	if err != nil {
+		return nil, err
 	}
 	defer unix.Close(pidfd)
 	namespaces, root, err := namespacesOf(c.record.Pid)
@@ -134,11 +136,11 @@ func (c *Container) join(b *blueprint, opt ExecOptions) (*child, error) {
 	}
 	defer null.Close()
 	// Opened by number before: is it still the same process?
-	if again := c.pidfd(); again < 0 {
-		return nil, errors.Join(errNotRunning, ours.Close())
-	} else if err := unix.Close(again); err != nil {
-		return nil, err
+	again, err := c.openFirst()
+	if err != nil {
+		return nil, errors.Join(err, ours.Close())
 	}
+	unix.Close(again)
 	files := append([]*os.File{os.Stdin, os.Stdout, os.Stderr, theirs, null, null, null}, opt.Keep...)
 	j := joint{root: root}
 	proc, err := j.start(namespaces, exe, files)

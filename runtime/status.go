@@ -33,43 +33,76 @@ var readBootID = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 })
 
-// pidfd opens the container's first process, for certain: -1 when it is gone or
-// its number belongs to another process now.
-func (c *Container) pidfd() int {
-	if c.record.Pid <= 0 || c.record.Boot != c.store.boot {
-		return -1
+// process is a process that a number alone does not name for certain.
+type process struct {
+	Pid       int    `json:"pid"`
+	StartTime uint64 `json:"startTime"`
+}
+
+// open gives a pidfd of it, or errGone when it has ended or the number belongs to
+// another process now. With any other error nobody knows.
+func (p *process) open() (int, error) {
+	if p == nil || p.Pid <= 0 {
+		return -1, errGone
 	}
-	fd, err := unix.PidfdOpen(c.record.Pid, 0)
+	fd, err := unix.PidfdOpen(p.Pid, 0)
+	if err == unix.ESRCH {
+		return -1, errGone
+	}
 	if err != nil {
-		return -1
+		return -1, fmt.Errorf("pidfd_open %d: %w", p.Pid, err)
 	}
-	if st, ok := readStat(c.record.Pid); !ok || st.start != c.record.StartTime || st.state == 'Z' || st.state == 'X' {
+	st, err := readStat(p.Pid)
+	if err == nil && (st.start != p.StartTime || st.ended()) {
+		err = errGone
+	}
+	if err != nil {
 		unix.Close(fd)
-		return -1
+		return -1, err
 	}
-	return fd
+	return fd, nil
+}
+
+// pidfd opens the container's first process.
+func (c *Container) pidfd() (int, error) {
+	if c.record.Boot != c.store.boot {
+		return -1, errGone
+	}
+	return (&process{c.record.Pid, c.record.StartTime}).open()
+}
+
+// openFirst is pidfd where the process must live.
+func (c *Container) openFirst() (int, error) {
+	fd, err := c.pidfd()
+	if err == errGone {
+		err = errNotRunning
+	}
+	return fd, err
 }
 
 // Status says what the container does at this moment.
-func (c *Container) Status() specs.ContainerState {
-	fd := c.pidfd()
-	if fd < 0 {
-		return specs.StateStopped
+func (c *Container) Status() (specs.ContainerState, error) {
+	fd, err := c.pidfd()
+	if err == errGone {
+		return specs.StateStopped, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look at the first process of container %s: %w", c.record.ID, err)
 	}
 	unix.Close(fd)
 	if c.record.Status == specs.StateCreating {
-		return specs.StateCreating
+		return specs.StateCreating, nil
 	}
 	if g := c.group(); g != nil {
 		defer g.Close()
 		if frozen, err := g.Frozen(); err == nil && frozen {
-			return Paused
+			return Paused, nil
 		}
 	}
 	if c.waiting() {
-		return specs.StateCreated
+		return specs.StateCreated, nil
 	}
-	return specs.StateRunning
+	return specs.StateRunning, nil
 }
 
 // waiting says whether the first process still is an init that waits for start.

@@ -156,9 +156,9 @@ func supervise(channel *os.File) error {
 
 // buildSupervised takes the run to its barrier and writes down what there is.
 func (c *Container) buildSupervised(r *run, o order) (start *net.UnixListener, err error) {
-	self, ok := readStat(os.Getpid())
-	if !ok {
-		return nil, errors.New("read /proc/self/stat")
+	self, err := readStat(os.Getpid())
+	if err != nil {
+		return nil, err
 	}
 	digest, err := spec.Digest(o.Config)
 	if err != nil {
@@ -200,12 +200,12 @@ func (c *Container) buildSupervised(r *run, o order) (start *net.UnixListener, e
 	if err != nil {
 		return nil, err
 	}
-	if st, ok := readStat(r.child.proc.Pid); ok {
-		c.record.Pid, c.record.StartTime, c.record.Status = r.child.proc.Pid, st.start, specs.StateCreated
-	} else {
+	st, err := readStat(r.child.proc.Pid)
+	if err == errGone {
 		err = errInitDied
 	}
 	if err == nil {
+		c.record.Pid, c.record.StartTime, c.record.Status = r.child.proc.Pid, st.start, specs.StateCreated
 		err = c.save()
 	}
 	if err == nil && o.PidFile != "" {
@@ -336,39 +336,21 @@ func (c *Container) Result() json.RawMessage {
 	return text
 }
 
-// process is a process that a number alone does not name for certain.
-type process struct {
-	Pid       int    `json:"pid"`
-	StartTime uint64 `json:"startTime"`
-}
-
-// open gives a pidfd of it, -1 when it is gone.
-func (p *process) open() int {
-	if p == nil || p.Pid <= 0 {
-		return -1
-	}
-	fd, err := unix.PidfdOpen(p.Pid, 0)
-	if err != nil {
-		return -1
-	}
-	if st, ok := readStat(p.Pid); !ok || st.start != p.StartTime || st.state == 'Z' || st.state == 'X' {
-		unix.Close(fd)
-		return -1
-	}
-	return fd
-}
-
 // awaitSupervisor lets the supervisor of a container that is being deleted end what it
 // does; what it would leave is removed by whoever waits.
-func (c *Container) awaitSupervisor() {
-	fd := c.record.Supervisor.open()
-	if fd < 0 {
-		return
+func (c *Container) awaitSupervisor() error {
+	fd, err := c.record.Supervisor.open()
+	if err == errGone {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("wait for the supervisor: %w", err)
 	}
 	defer unix.Close(fd)
 	if !awaitExit(c.record.Supervisor.Pid, int(killTime.Milliseconds())) {
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // stuck on a reader of the output
 	}
+	return nil
 }
 
 // runSupervised is "run --detach" of a config with a policy.
@@ -394,8 +376,11 @@ func program(reaper int) *process {
 		return nil
 	}
 	pid, err := strconv.Atoi(first[0])
-	st, ok := readStat(pid)
-	if err != nil || !ok || st.ppid != reaper {
+	if err != nil {
+		return nil
+	}
+	st, err := readStat(pid)
+	if err != nil || st.ppid != reaper {
 		return nil
 	}
 	return &process{pid, st.start}

@@ -62,8 +62,8 @@ func abandoned(id string) bool {
 
 // ended says whether the process is no more, or only waits for its parent to see that.
 func ended(pid int) bool {
-	st, ok := readStat(pid)
-	return unix.Kill(pid, 0) == unix.ESRCH || ok && (st.state == 'Z' || st.state == 'X')
+	st, err := readStat(pid)
+	return unix.Kill(pid, 0) == unix.ESRCH || err == nil && st.ended()
 }
 
 // removeAbandoned removes the directories beside w of supervisors that are no more.

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -194,7 +195,7 @@ func (c *capped) Write(p []byte) (int, error) {
 // isText says whether a message can have the text as it is, without a control character.
 func isText(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool {
-		return r < ' ' && r != '\n' && r != '\t' && r != '\r' || r == 0x7f
+		return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r'
 	})
 }
 

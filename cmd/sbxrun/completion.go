@@ -308,7 +308,7 @@ func (t *typing) ids() (ids []string) {
 	}
 	all, _ := store.List()
 	for _, ct := range all {
-		ids = append(ids, ct.State().ID)
+		ids = append(ids, ct.ID())
 	}
 	return ids
 }

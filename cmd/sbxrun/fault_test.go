@@ -136,6 +136,28 @@ func TestAGroupThatStaysIsToldAndRemovedLater(t *testing.T) {
 	s.aftermath(s.name)
 }
 
+func TestAProcessThatCannotBeLookedAtIsNotTakenForGone(t *testing.T) {
+	needRoot(t)
+	needProgram(t, "strace")
+	if err := subreaper(); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"delete", "state", "pause", "exec"} {
+		s := accident{name: command, before: [][]string{createIt, startIt}, args: []string{command, "ID"}}.scene(t)
+		if command == "exec" {
+			s.args = append(s.args, "true")
+		}
+		_, o := s.traced("pidfd_open", "pidfd_open:error=EMFILE:when=1+")
+		if o.exit == 0 || !strings.Contains(o.stdout, "too many open files") || strings.Count(o.stdout, "\n") != 1 {
+			t.Errorf("%s: %+v", command, o)
+		}
+		if o := s.ok("state", s.id); !strings.Contains(o.stdout, `"status": "running"`) {
+			t.Errorf("%s: afterwards it does not run: %+v", command, o)
+		}
+		s.aftermath(command)
+	}
+}
+
 func TestWhoClosesTheConsoleSocketKeepsNobodyWaiting(t *testing.T) {
 	e := newEngine(t, "sleep 100")
 	edit(t, e.bundle, func(c map[string]any) { c["process"].(map[string]any)["terminal"] = true })

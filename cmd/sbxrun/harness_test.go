@@ -49,8 +49,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func build(out, pkg string) error {
-	cmd := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", out, pkg)
+func build(out, pkg string, tags ...string) error {
+	cmd := exec.Command("go", "build", "-tags", strings.Join(append(tags, "urfave_cli_no_docs"), ","), "-o", out, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w: %s", pkg, err, text)

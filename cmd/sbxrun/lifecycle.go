@@ -149,7 +149,11 @@ var (
 	pauseCommand  = simple("pause", "stop all processes of a container where they are", with, (*runtime.Container).Pause)
 	resumeCommand = simple("resume", "let a paused container go on", with, (*runtime.Container).Resume)
 	stateCommand  = simple("state", "print the state of a container", look, func(ct *runtime.Container) error {
-		text, err := json.MarshalIndent(ct.State(), "", "  ")
+		state, err := ct.State()
+		if err != nil {
+			return err
+		}
+		text, err := json.MarshalIndent(state, "", "  ")
 		if err == nil {
 			fmt.Println(string(text))
 		}
@@ -222,9 +226,13 @@ var listCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
-		states := []runtime.State{}
+		var states []runtime.State // of none "null", as with runc
 		for _, ct := range all {
-			states = append(states, ct.State())
+			state, err := ct.State()
+			if err != nil {
+				return err
+			}
+			states = append(states, state)
 		}
 		return printStates(c, states)
 	},

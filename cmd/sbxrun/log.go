@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // log is the log of this call. Without a file warnings and what --debug tells go to
@@ -32,13 +34,30 @@ func openLog(name string, json, debug bool) (err error) {
 // report tells people and the log of an error, as one line each, of anything less
 // only the log.
 func report(level string, err error) {
-	line := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	line := plain(strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
 	if level == "error" || log.file == nil {
 		fmt.Fprintln(os.Stderr, "sbxrun:", line)
 	}
 	if log.file != nil {
 		enter(log.file, level, line)
 	}
+}
+
+// plain writes what would steer a terminal as Go does: an error has names in it that
+// an image or a program chose.
+func plain(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) && r != '\t' }) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if q := strconv.QuoteRune(r); unicode.IsPrint(r) || r == '\t' {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return b.String()
 }
 
 // debugf tells what is done.

@@ -214,6 +214,13 @@ func TestBadInputGetsOneLineAndLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestAnErrorDoesNotSteerTheTerminal(t *testing.T) {
+	o := call(t, "run", "--bundle", filepath.Join(t.TempDir(), "\x1b[2J\u202e\u009b"), "x")
+	if o.exit == 0 || !strings.Contains(o.stderr, `\x1b[2J\u202e\u009b`) {
+		t.Errorf("exit %d, stderr %q", o.exit, o.stderr)
+	}
+}
+
 func TestADirectoryAsStdinIsNoWayOut(t *testing.T) {
 	needRoot(t)
 	cmd := exec.Command(sbxrun, "code", "--json", "--stdin", "--", "/bin/sh", "-c", "ls /proc/self/fd/0/")

@@ -23,6 +23,7 @@ func init() {
 		attack{"A16", "io-uring", "MARK", "makes an io_uring", ioUring},
 		attack{"A16", "userfaultfd", "MARK", "makes a userfaultfd", userfaultfd},
 		attack{"A17", "leave-key", "NAME", "leaves a key in the user's keyring", leaveKey},
+		attack{"A17", "session-key", "NAME", "reads a key of the session keyring", sessionKey},
 	)
 }
 
@@ -84,4 +85,17 @@ func trace(args []string) {
 func leaveKey(args []string) {
 	_, err := unix.AddKey("user", arg(args, 0), []byte("left"), unix.KEY_SPEC_USER_KEYRING)
 	saw("add_key", err)
+}
+
+func sessionKey(args []string) {
+	id, err := unix.KeyctlSearch(unix.KEY_SPEC_SESSION_KEYRING, "user", arg(args, 0), 0)
+	text := make([]byte, 256)
+	n := 0
+	if err == nil {
+		n, err = unix.KeyctlBuffer(unix.KEYCTL_READ, id, text, 0)
+	}
+	saw("keyctl", err)
+	if err == nil {
+		fmt.Printf("%s\n", text[:min(n, len(text))])
+	}
 }
