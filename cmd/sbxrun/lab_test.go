@@ -107,8 +107,8 @@ func TestAPlantedDefectTurnsTheLabRed(t *testing.T) {
 		says        string
 	}{
 		{"with nothing planted it is green", "", []string{"reads-environment"}, 0, ""},
-		{"a level that differs", "environment-inherited", []string{"reads-environment"}, 1, "DIFFERS reads-environment at L2: got through"},
-		{"as JSON", "environment-inherited", []string{"--json", "reads-environment"}, 1, `"promised": "stopped"`},
+		{"a level that differs", "no-nofile", []string{"opens-files"}, 1, "DIFFERS opens-files at L1: got through"},
+		{"as JSON", "no-nofile", []string{"--json", "opens-files"}, 1, `"verdict":"got through","promised":"stopped"`},
 		{"a mechanism that differs", "no-nofile", []string{"--ablation", "opens-files/RLIMIT_NOFILE"}, 1, "DIFFERS opens-files at RLIMIT_NOFILE: got through"},
 		{"a check that isolates the layer", "", []string{"--plants", "environment-inherited", "reads-environment"}, 0, "caught     environment-inherited"},
 		{"only checks that do not", "", []string{"--plants", "environment-inherited", "calls-tcp"}, 1, "NOT CAUGHT environment-inherited"},
