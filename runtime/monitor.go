@@ -36,6 +36,7 @@ type monitor struct {
 	last   int64         // tasks at the last look
 	calm   int           // looks since that number changed
 	ticks  int
+	blind  error // of the last walk: processes may not have been seen
 	buf    []byte
 }
 
@@ -160,8 +161,12 @@ func (m *monitor) cpuTime() *stop {
 func (m *monitor) witness() *stop {
 	n := int64(len(m.tasks(m.root, true))) - 1
 	m.peak = max(m.peak, n)
-	if limit := m.policy.Processes.Max; limit > 0 && n > limit {
+	limit := m.policy.Processes.Max
+	switch {
+	case limit > 0 && n > limit:
 		return &stop{Processes, Evidence{Source: "monitor", Detail: fmt.Sprintf("%d tasks seen, limit %d", n, limit)}}
+	case limit > 0 && m.group == nil && m.blind != nil: // nothing else counts them
+		return &stop{Internal, Evidence{Source: "monitor", Detail: fmt.Sprintf("the run's processes cannot be counted: %v", m.blind)}}
 	}
 	return nil
 }
@@ -175,11 +180,13 @@ func oomEvidence(killed int64, p *spec.Policy) Evidence {
 }
 
 // tasks lists the tasks of pid and of everything below it: thread ids with
-// threads set, else process ids. What ends meanwhile is left out.
+// threads set, else process ids. What ends meanwhile is left out; blind says whether
+// there may be others.
 func (m *monitor) tasks(pid int, threads bool) []int {
 	pids, out := []int{pid}, []int(nil)
+	m.blind = nil
 	for i := 0; i < len(pids); i++ {
-		for j, tid := range threadsOf(pids[i]) {
+		for j, tid := range m.threads(pids[i]) {
 			switch {
 			case threads:
 				out = append(out, tid)
@@ -192,18 +199,27 @@ func (m *monitor) tasks(pid int, threads bool) []int {
 	return out
 }
 
-// threadsOf lists the threads of a process. The link count of its task directory
+// unseen keeps an error that does not mean that the process has ended.
+func (m *monitor) unseen(err error) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+		m.blind = err
+	}
+}
+
+// threads lists the threads of a process. The link count of its task directory
 // tells how many there are; most have one, and its number is known.
-func threadsOf(pid int) []int {
+func (m *monitor) threads(pid int) []int {
 	dir := "/proc/" + strconv.Itoa(pid) + "/task"
 	var st unix.Stat_t
-	if unix.Stat(dir, &st) != nil {
+	if err := unix.Stat(dir, &st); err != nil {
+		m.unseen(err)
 		return nil
 	}
 	if st.Nlink == 3 {
 		return []int{pid}
 	}
-	entries, _ := os.ReadDir(dir) // a process that ends in between lists nothing
+	entries, err := os.ReadDir(dir)
+	m.unseen(err)
 	var tids []int
 	for _, e := range entries {
 		if tid, err := strconv.Atoi(e.Name()); err == nil {
@@ -218,12 +234,14 @@ func (m *monitor) children(pid, tid int) (pids []int) {
 	file := "/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(tid) + "/children"
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
+		m.unseen(err)
 		return nil
 	}
 	defer unix.Close(fd)
 	var all []byte
 	for {
 		n, err := unix.Read(fd, m.buf)
+		m.unseen(err)
 		if n <= 0 || err != nil {
 			break
 		}
@@ -260,10 +278,13 @@ func (m *monitor) killTree(deadline time.Time) error {
 				}
 			}
 		}
-		if left == 0 {
+		if left == 0 && m.blind == nil {
 			return nil
 		}
 		if time.Now().After(deadline) {
+			if left == 0 {
+				return fmt.Errorf("kill the process tree: %w", m.blind)
+			}
 			return fmt.Errorf("kill the process tree: %d processes are still alive", left)
 		}
 	}
