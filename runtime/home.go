@@ -24,6 +24,7 @@ import (
 type home struct {
 	keeper  *keeper
 	workdir *workdir
+	uses    sync.WaitGroup // by prepared inits that are being made, without a turn
 }
 
 // newHome makes the directory for runs of sp, which was compiled from the policy.
@@ -45,8 +46,9 @@ func (h *home) dir() *os.File {
 	return h.workdir.dir
 }
 
-// remove removes the directory.
+// remove removes the directory once nobody uses it; it can be found no more.
 func (h *home) remove() error {
+	h.uses.Wait()
 	if h.keeper != nil {
 		h.keeper.child.abandon()
 		return nil

@@ -111,10 +111,11 @@ func (p *pool) fill() {
 // prepare prepares one and says whether another is wanted. A failure ends it: the next
 // run will be a cold one, and tell.
 func (p *pool) prepare() bool {
-	home, err := p.session.current()
+	home, err := p.session.use()
 	var r *run
 	var host []string
 	if err == nil {
+		defer home.uses.Done()
 		host = p.marks()
 		r = &run{home: home, warm: true, opt: Options{Binary: p.session.binary}}
 		var sp *specs.Spec

@@ -186,7 +186,18 @@ func (s *Session) take(ctx context.Context) error {
 
 func (s *Session) give() { <-s.turn }
 
-// current gives the directory of now.
+// use gives the directory of now, which stays until its uses are Done.
+func (s *Session) use() (*home, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.home == nil {
+		return nil, ErrClosed
+	}
+	s.home.uses.Add(1)
+	return s.home, nil
+}
+
+// current gives the directory of now; only who has the turn may rely on it.
 func (s *Session) current() (*home, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

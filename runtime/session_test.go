@@ -103,6 +103,26 @@ func TestWhatAProgramLeavesTheNextOneFinds(t *testing.T) {
 	}
 }
 
+// The race detector is what sees a directory that is closed under an init.
+func TestAResetWaitsForInitsThatAreBeingPrepared(t *testing.T) {
+	policy := spec.Preset(spec.L2)
+	if os.Geteuid() != 0 {
+		policy.Cgroup = spec.CgroupOff
+	}
+	s, err := runtime.NewSession(policy, runtime.SessionOptions{Warm: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if err := s.Reset(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestASessionIsBounded(t *testing.T) {
 	p := sessionPolicy(spec.L5)
 	p.Workdir.Size, p.Workdir.Inodes, p.Limits.FileSize = 1<<20, 20, 0

@@ -138,7 +138,7 @@ func TestOutputIsCappedCountedAndText(t *testing.T) {
 			}
 		})
 	}
-	if res := code(t, spec.L0, nil, "attack", "flood", "20", "lines"); len(res.Stdout.Text) < 8<<20 {
+	if res := code(t, spec.L0, []string{"--wall", "300s"}, "attack", "flood", "20", "lines"); len(res.Stdout.Text) < 8<<20 {
 		t.Errorf("at L0 only %d bytes come back; the cap is the layer's", len(res.Stdout.Text))
 	}
 }

@@ -176,7 +176,7 @@ func TestACompiledBundleRunsAsThePolicySays(t *testing.T) {
 	needRoot(t)
 	for _, level := range []spec.Level{spec.L0, spec.L1, spec.L2, spec.L3, spec.L4, spec.L5} {
 		dir := filepath.Join(t.TempDir(), "b")
-		if o := call(t, "compile", "--level", level.String(), "--wall", "500ms", "-o", dir, "--", "/bin/sh", "-c", "id -u; pwd; cat /proc/self/status; sleep 30"); o.exit != 0 {
+		if o := call(t, "compile", "--level", level.String(), "--wall", "3s", "-o", dir, "--", "/bin/sh", "-c", "id -u; pwd; cat /proc/self/status; sleep 300"); o.exit != 0 {
 			t.Fatalf("compile: %+v", o)
 		}
 		before := lookAround(t)
