@@ -39,7 +39,6 @@ const never = spec.L5 + 1
 
 // Why the promise is another one without a control group or for an ordinary user.
 var (
-	noTyping    = &exception{spec.L0, "only a privileged user types into a terminal that is not his session's, and the program has a session of its own"}
 	noPackets   = &exception{spec.L0, "an ordinary user has no CAP_NET_RAW in the host's network"}
 	blindCPU    = &exception{never, "without a control group only RLIMIT_CPU counts CPU time, and it counts for each process"}
 	blindMemory = &exception{never, "without a control group only RLIMIT_AS bounds memory, and it does not see memfds"}
@@ -142,9 +141,8 @@ var attacks = []Attack{
 		Parts: []part{keys("user namespace", "processes.monitor=5ms processes.isolate=on"), seccomp}, try: leavesKey},
 	{Threat: "A17", Name: "reads-session-key", What: "reads a key of the caller's session keyring", Stops: spec.L3, By: []string{"processes.isolate", "syscalls.filter"},
 		Parts: []part{keys("session keyring", "processes.monitor=5ms processes.isolate=on"), seccomp}, adjust: noGroup, try: readsSessionKey},
-	{Threat: "A18", Name: "types-for-the-caller", What: "types into the caller's terminal, its stdin", Stops: spec.L3, By: []string{"processes.isolate", "syscalls.filter", always},
-		Parts: []part{keys("user namespace", "processes.monitor=5ms processes.isolate=on"), seccomp}, AsUser: noTyping,
-		mechanism: "a session of its own", try: typesForCaller},
+	{Threat: "A18", Name: "types-for-the-caller", What: "types into the caller's terminal, its stdin", Stops: spec.L0, By: []string{always},
+		mechanism: "stdin comes through a pipe", try: typesForCaller},
 	{Threat: "A13", Name: "watches-the-network", What: "opens a packet socket, which sees what passes", Stops: spec.L3, By: []string{"processes.isolate", "syscalls.filter", always},
 		Parts: []part{keys("user namespace", "processes.monitor=5ms processes.isolate=on"), seccomp}, AsUser: noPackets,
 		mechanism: "the user's lack of CAP_NET_RAW", try: opensPacket},

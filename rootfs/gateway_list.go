@@ -21,6 +21,7 @@ type Entry struct {
 	Size    int64       // apparent size in bytes
 	Mode    fs.FileMode // type and permissions
 	ModTime time.Time
+	changed time.Time // which a program cannot choose
 	// Err says why a directory's content is not listed: closed, a mount (ErrOutside),
 	// too deep (ErrTooMany), exchanged for a link meanwhile (ErrLink).
 	Err error
@@ -78,13 +79,13 @@ func (g *Gateway) Stat(name string) (e Entry, err error) {
 	return e, fileError("stat", name, err)
 }
 
-// HasFileOfSize says whether a regular file of exactly that size, written since then,
+// HasFileOfSize says whether a regular file of exactly that size, changed since then,
 // lies beneath dir, as far as a bounded look tells.
 func HasFileOfSize(dir *os.File, size int64, since time.Time) bool {
 	defer runtime.KeepAlive(dir)
 	found, looked := false, 0
 	_ = walk(int(dir.Fd()), func(e Entry) error { // what cannot be looked at is not found
-		found = e.Mode.IsRegular() && e.Size == size && !e.ModTime.Before(since)
+		found = e.Mode.IsRegular() && e.Size == size && !e.changed.Before(since)
 		if looked++; found || looked > 5000 {
 			return fs.SkipAll
 		}
@@ -130,7 +131,7 @@ func walkEntry(dir int, prefix, name string, visit func(Entry) error) error {
 	if err != nil {
 		return visit(Entry{Name: prefix + name, Mode: fs.ModeIrregular, Err: err})
 	}
-	e := Entry{Name: prefix + name, Size: st.Size, Mode: fileMode(st.Mode), ModTime: time.Unix(st.Mtim.Unix())}
+	e := Entry{Name: prefix + name, Size: st.Size, Mode: fileMode(st.Mode), ModTime: time.Unix(st.Mtim.Unix()), changed: time.Unix(st.Ctim.Unix())}
 	if !e.Mode.IsDir() {
 		return visit(e)
 	}

@@ -336,11 +336,23 @@ func (r *Root) nullMask() (int, error) {
 		return -1, err
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC}
-	if err := setattr(tree, false, &attr); err != nil {
+	if err = asDevice(tree); err == nil {
+		err = setattr(tree, false, &attr)
+	}
+	if err != nil {
 		unix.Close(tree)
 		return -1, err
 	}
 	return tree, nil
+}
+
+// asDevice lets the node that is bound be a device again below a root where none is.
+func asDevice(tree int) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(tree, &st); err != nil || st.Flags&unix.ST_NODEV == 0 {
+		return err
+	}
+	return setattr(tree, false, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_NODEV})
 }
 
 // ReadonlyPath makes p and everything below it read-only. A missing p is left alone.
@@ -365,9 +377,13 @@ func (r *Root) ReadonlyPath(p string) error {
 }
 
 // Readonly makes the root read-only, with everything mounted below it when the
-// root is the host's own "/": there the mounts below are the host's too.
+// root is the host's own "/": there the mounts below are the host's too, and device
+// nodes in them, of a chroot's say, are none.
 func (r *Root) Readonly() error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if r.place {
+		attr.Attr_set |= unix.MOUNT_ATTR_NODEV
+	}
 	return wrap("make read-only", "/", setattr(r.fd, r.place, &attr))
 }
 
@@ -385,6 +401,9 @@ func (r *Root) Device(p string, bind bool, mode uint32, dev uint64, uid, gid int
 			return wrap("open_tree", p, err)
 		}
 		defer unix.Close(tree)
+		if err := asDevice(tree); err != nil {
+			return wrap("prepare device", p, err)
+		}
 		return wrap("move_mount", p, move(tree, target))
 	}
 	parent, err := r.mkdirAll(path.Dir(p))

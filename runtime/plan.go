@@ -137,6 +137,9 @@ func (b *blueprint) filesystem(bundle string) error {
 	if err != nil {
 		return err
 	}
+	if b.policy != nil {
+		propagation = unix.MS_PRIVATE | unix.MS_REC // a mount that came later would be neither hidden nor read-only
+	}
 	if b.noPivot && propagation&unix.MS_SHARED != 0 {
 		return fmt.Errorf("--no-pivot: linux.rootfsPropagation: %q would put the root over the host's / too", sp.Linux.RootfsPropagation)
 	}

@@ -387,7 +387,12 @@ func (r *run) killAll(deadline time.Time) error {
 		awaitExit(r.child.proc.Pid, int(drainTime.Milliseconds()))
 		return r.group.Kill()
 	case isolated:
-		return nil // the kernel ends the namespace with its first process, the reaper
+		// Without a group, too; but a reaper that gets no processor does not end by itself.
+		_ = r.child.proc.Kill()
+		if awaitExit(r.child.proc.Pid, int(drainTime.Milliseconds())) {
+			return nil
+		}
+		return r.monitor.killTree(deadline)
 	}
 	// The tree first, while the reaper holds it together: below L3 a program with root's
 	// rights may have left its group. What forks faster than that dies with the group.

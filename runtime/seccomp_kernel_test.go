@@ -33,12 +33,12 @@ func seccompChild() {
 	if err != nil {
 		fail(err)
 	}
-	var nr, a0, a1 uintptr
-	if _, err := fmt.Sscan(os.Args[4], &nr, &a0, &a1); err != nil {
+	var nr, a0, a1, a2 uintptr
+	if _, err := fmt.Sscan(os.Args[4], &nr, &a0, &a1, &a2); err != nil {
 		fail(err)
 	}
 	call := func() syscall.Errno {
-		pid, _, e := unix.RawSyscall6(nr, a0, a1, 0, 0, 0, 0)
+		pid, _, e := unix.RawSyscall6(nr, a0, a1, a2, 0, 0, 0)
 		if nr == unix.SYS_CLONE && e == 0 && pid == 0 {
 			unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		}
@@ -89,12 +89,12 @@ func int80(nr, arg uint32) (func() syscall.Errno, error) {
 }
 
 // callUnder makes a call in a process under a filter; how is "native" or "int80".
-func callUnder(t *testing.T, s *specs.LinuxSeccomp, how string, call [3]uintptr) (text string, killed bool) {
+func callUnder(t *testing.T, s *specs.LinuxSeccomp, how string, call [4]uintptr) (text string, killed bool) {
 	profile, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/proc/self/exe", "seccomp-child", string(profile), how, fmt.Sprint(call[0], call[1], call[2]))
+	cmd := exec.Command("/proc/self/exe", "seccomp-child", string(profile), how, fmt.Sprint(call[0], call[1], call[2], call[3]))
 	out, err := cmd.Output()
 	if st := cmd.ProcessState.Sys().(syscall.WaitStatus); st.Signaled() && st.Signal() == unix.SIGSYS {
 		return "", true
@@ -116,25 +116,37 @@ func TestTheKernelObeysTheFilter(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		s    *specs.LinuxSeccomp
-		call [3]uintptr
+		call [4]uintptr
 		want syscall.Errno
 		dies bool
 	}{
-		{"an allowed call passes", def, [3]uintptr{unix.SYS_GETPPID}, 0, false},
-		{"unshare is not permitted", def, [3]uintptr{unix.SYS_UNSHARE, unix.CLONE_NEWUTS}, unix.EPERM, false},
-		{"a new user namespace by clone is not permitted", def, [3]uintptr{unix.SYS_CLONE, unix.CLONE_NEWUSER | uintptr(unix.SIGCHLD)}, unix.EPERM, false},
-		{"clone without one is", def, [3]uintptr{unix.SYS_CLONE, uintptr(unix.SIGCHLD)}, 0, false},
-		{"clone3 is not there", def, [3]uintptr{unix.SYS_CLONE3}, unix.ENOSYS, false},
-		{"io_uring is not there", def, [3]uintptr{unix.SYS_IO_URING_SETUP, 1}, unix.ENOSYS, false},
-		{"a vsock socket is not permitted", def, [3]uintptr{unix.SYS_SOCKET, unix.AF_VSOCK, unix.SOCK_STREAM}, unix.EPERM, false},
-		{"nor with a bit that the kernel does not look at", def, [3]uintptr{unix.SYS_SOCKET, 1<<32 | unix.AF_VSOCK, unix.SOCK_STREAM}, unix.EPERM, false},
-		{"nor a pair of them", def, [3]uintptr{unix.SYS_SOCKETPAIR, unix.AF_VSOCK, unix.SOCK_STREAM}, unix.EPERM, false},
-		{"TIOCSTI is not permitted", def, [3]uintptr{unix.SYS_IOCTL, 0, unix.TIOCSTI}, unix.EPERM, false},
-		{"nor with a bit that the kernel does not look at", def, [3]uintptr{unix.SYS_IOCTL, 0, 1<<32 | unix.TIOCSTI}, unix.EPERM, false},
-		{"an x32 call is not there", def, [3]uintptr{x32Bit | 39}, unix.ENOSYS, false},
-		{"a logged call passes", &logged, [3]uintptr{unix.SYS_GETPPID}, 0, false},
-		{"a call for a tracer is not there without one", &traced, [3]uintptr{unix.SYS_GETPPID}, unix.ENOSYS, false},
-		{"a call that kills, kills", &kill, [3]uintptr{unix.SYS_GETPPID}, 0, true},
+		{"an allowed call passes", def, [4]uintptr{unix.SYS_GETPPID}, 0, false},
+		{"unshare is not permitted", def, [4]uintptr{unix.SYS_UNSHARE, unix.CLONE_NEWUTS}, unix.EPERM, false},
+		{"a new user namespace by clone is not permitted", def, [4]uintptr{unix.SYS_CLONE, unix.CLONE_NEWUSER | uintptr(unix.SIGCHLD)}, unix.EPERM, false},
+		{"clone without one is", def, [4]uintptr{unix.SYS_CLONE, uintptr(unix.SIGCHLD)}, 0, false},
+		{"clone3 is not there", def, [4]uintptr{unix.SYS_CLONE3}, unix.ENOSYS, false},
+		{"io_uring is not there", def, [4]uintptr{unix.SYS_IO_URING_SETUP, 1}, unix.ENOSYS, false},
+		{"a vsock socket is not there", def, [4]uintptr{unix.SYS_SOCKET, unix.AF_VSOCK, unix.SOCK_STREAM}, unix.EAFNOSUPPORT, false},
+		{"nor with a bit that the kernel does not look at", def, [4]uintptr{unix.SYS_SOCKET, 1<<32 | unix.AF_VSOCK, unix.SOCK_STREAM}, unix.EAFNOSUPPORT, false},
+		{"nor a pair of them", def, [4]uintptr{unix.SYS_SOCKETPAIR, unix.AF_VSOCK, unix.SOCK_STREAM}, unix.EAFNOSUPPORT, false},
+		{"nor a netlink socket", def, [4]uintptr{unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW}, unix.EAFNOSUPPORT, false},
+		{"nor one of a family below the last one", def, [4]uintptr{unix.SYS_SOCKET, 1<<32 | unix.AF_AX25, unix.SOCK_STREAM}, unix.EAFNOSUPPORT, false},
+		{"a TCP socket is", def, [4]uintptr{unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM}, 0, false},
+		{"a unix socket is", def, [4]uintptr{unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM}, 0, false},
+		{"an SCTP socket is not", def, [4]uintptr{unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 132}, unix.EPROTONOSUPPORT, false},
+		{"nor a DCCP one", def, [4]uintptr{unix.SYS_SOCKET, unix.AF_INET6, unix.SOCK_STREAM, 33}, unix.EPROTONOSUPPORT, false},
+		{"the reaper's processors are not to be chosen", def, [4]uintptr{unix.SYS_SCHED_SETAFFINITY, 1}, unix.EPERM, false},
+		{"nor its scheduling class", def, [4]uintptr{unix.SYS_SCHED_SETATTR, 1}, unix.EPERM, false},
+		{"nor its priority", def, [4]uintptr{unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 1}, unix.EPERM, false},
+		{"nor that of all of the user", def, [4]uintptr{unix.SYS_SETPRIORITY, unix.PRIO_USER, 0}, unix.EPERM, false},
+		{"one's own is", def, [4]uintptr{unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0}, 0, false},
+		{"a line discipline is not to be chosen", def, [4]uintptr{unix.SYS_IOCTL, 0, 0x5423}, unix.EPERM, false},
+		{"TIOCSTI is not permitted", def, [4]uintptr{unix.SYS_IOCTL, 0, unix.TIOCSTI}, unix.EPERM, false},
+		{"nor with a bit that the kernel does not look at", def, [4]uintptr{unix.SYS_IOCTL, 0, 1<<32 | unix.TIOCSTI}, unix.EPERM, false},
+		{"an x32 call is not there", def, [4]uintptr{x32Bit | 39}, unix.ENOSYS, false},
+		{"a logged call passes", &logged, [4]uintptr{unix.SYS_GETPPID}, 0, false},
+		{"a call for a tracer is not there without one", &traced, [4]uintptr{unix.SYS_GETPPID}, unix.ENOSYS, false},
+		{"a call that kills, kills", &kill, [4]uintptr{unix.SYS_GETPPID}, 0, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.call[0] >= x32Bit && goarch != "amd64" {
@@ -152,7 +164,7 @@ func TestTheKernelKillsCallsOfI386UnlessListed(t *testing.T) {
 		t.Skip("i386 is of amd64")
 	}
 	const getpid, mkdir, socketcall = 20, 39, 102
-	if err := exec.Command("/proc/self/exe", "seccomp-child", "null", "int80", fmt.Sprint(getpid, 0, 0)).Run(); err != nil {
+	if err := exec.Command("/proc/self/exe", "seccomp-child", "null", "int80", fmt.Sprint(getpid, 0, 0, 0)).Run(); err != nil {
 		t.Skip("this kernel has no entry for 32-bit calls, a process without a filter dies of them:", err)
 	}
 	listed := func(s specs.LinuxSeccomp) *specs.LinuxSeccomp {
@@ -161,7 +173,7 @@ func TestTheKernelKillsCallsOfI386UnlessListed(t *testing.T) {
 	}
 	nothing := one(specs.ActErrno, "kexec_load")
 	socket := one(specs.ActErrno, "socket", specs.LinuxSeccompArg{Value: unix.AF_ALG, Op: specs.OpEqualTo})
-	if text, killed := callUnder(t, listed(nothing), "int80", [3]uintptr{getpid}); killed || text != "0" {
+	if text, killed := callUnder(t, listed(nothing), "int80", [4]uintptr{getpid}); killed || text != "0" {
 		t.Fatalf("a listed architecture: answered %q, killed %v", text, killed)
 	}
 	def, err := spec.DefaultFilter(goarch)
@@ -169,19 +181,19 @@ func TestTheKernelKillsCallsOfI386UnlessListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []*specs.LinuxSeccomp{def, &nothing, {DefaultAction: specs.ActAllow, Architectures: []specs.Arch{specs.ArchARM, specs.ArchX32}}} {
-		if text, killed := callUnder(t, s, "int80", [3]uintptr{getpid}); !killed {
+		if text, killed := callUnder(t, s, "int80", [4]uintptr{getpid}); !killed {
 			t.Errorf("an architecture that is not listed is answered %q", text)
 		}
 	}
 	for _, tc := range []struct {
 		name string
 		s    *specs.LinuxSeccomp
-		call [3]uintptr
+		call [4]uintptr
 		want syscall.Errno
 	}{
-		{"a denial holds by its own number", listed(one(specs.ActErrno, "mkdir")), [3]uintptr{mkdir}, unix.EPERM},
-		{"a call that is also made through socketcall is denied there", listed(socket), [3]uintptr{socketcall, 1}, unix.EPERM},
-		{"and its neighbours are not", listed(socket), [3]uintptr{socketcall, 2}, unix.EFAULT},
+		{"a denial holds by its own number", listed(one(specs.ActErrno, "mkdir")), [4]uintptr{mkdir}, unix.EPERM},
+		{"a call that is also made through socketcall is denied there", listed(socket), [4]uintptr{socketcall, 1}, unix.EPERM},
+		{"and its neighbours are not", listed(socket), [4]uintptr{socketcall, 2}, unix.EFAULT},
 	} {
 		if text, killed := callUnder(t, tc.s, "int80", tc.call); killed || text != fmt.Sprint(int(tc.want)) {
 			t.Errorf("%s: answered %q, killed %v; want %d", tc.name, text, killed, int(tc.want))

@@ -36,11 +36,14 @@ var denied = []struct {
 	{eperm, "belongs to the whole machine", []string{
 		"reboot", "acct", "syslog", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname",
 		"iopl", "ioperm", "vhangup", "vm86", "vm86old", "uselib", "ustat", "sysfs", "_sysctl"}},
+	{enosys, "takes its share of what the whole host has", []string{"io_setup"}},
 }
 
 const (
-	eperm  = 1
-	enosys = 38
+	eperm           = 1
+	enosys          = 38
+	eprotonosupport = 93
+	eafnosupport    = 97
 )
 
 // newNamespaces are the clone flags that make a namespace; each is tested alone.
@@ -54,13 +57,31 @@ var newNamespaces = []uint64{
 	0x40000000, // CLONE_NEWNET
 }
 
-// families are address families that lead out of the network namespace or into
-// seldom used kernel code: AF_VSOCK has no namespace, AF_ALG and AF_PACKET have a
-// record of faults.
-var families = []uint64{40 /* AF_VSOCK */, 38 /* AF_ALG */, 17 /* AF_PACKET */, 44 /* AF_XDP */, 21 /* AF_RDS */, 30 /* AF_TIPC */, 29 /* AF_CAN */, 9 /* AF_X25 */}
+// Of the address families AF_UNIX, AF_INET and AF_INET6 are left. Others lead out of the
+// network namespace (AF_VSOCK has none), have a record of faults (AF_ALG, AF_PACKET), keep
+// memory that no group is charged for (AF_NETLINK), or make the host load a module.
+var families = []uint64{3, 4, 5, 6, 7, 8, 9}
 
-// terminal are ioctls that put input into a terminal.
-var terminal = []uint64{0x5412 /* TIOCSTI */, 0x541c /* TIOCLINUX */}
+const (
+	lastFamily   = 10 // AF_INET6: what is above is not left
+	lastProtocol = 58 // IPPROTO_ICMPV6: above are SCTP, L2TP, MPTCP and the like, modules
+	dccp         = 33
+)
+
+// terminal are ioctls that put input into a terminal, or load a module for it.
+var terminal = []uint64{0x5412 /* TIOCSTI */, 0x541c /* TIOCLINUX */, 0x5423 /* TIOCSETD */}
+
+// ofReaper are calls on the process or thread that an argument names. The reaper has the
+// same user: by them it could be ended, or kept from ending the run in time.
+var ofReaper = []struct {
+	call string
+	arg  uint
+}{{"sched_setattr", 0}, {"sched_setscheduler", 0}, {"sched_setparam", 0}, {"sched_setaffinity", 0}, {"setpriority", 1}, {"ioprio_set", 1}}
+
+const (
+	prioUser   = 2 // PRIO_USER: the reaper too
+	ioprioUser = 3 // IOPRIO_WHO_USER
+)
 
 // DefaultFilter is the filter of L5 for an architecture named as in GOARCH.
 // Calls of any other architecture, and x32 calls, are refused whatever they are.
@@ -79,14 +100,26 @@ func DefaultFilter(arch string) (*specs.LinuxSeccomp, error) {
 	}
 	for _, family := range families { // an int for the kernel: the upper half says nothing
 		for _, call := range []string{"socket", "socketpair"} {
-			f.Syscalls = append(f.Syscalls, denyArg(call, 0, 0xffffffff, family, specs.OpMaskedEqual))
+			f.Syscalls = append(f.Syscalls, answerArg(eafnosupport, call, 0, 0xffffffff, family, specs.OpMaskedEqual))
 		}
+	}
+	for _, call := range []string{"socket", "socketpair"} {
+		f.Syscalls = append(f.Syscalls,
+			answerArg(eafnosupport, call, 0, lastFamily, 0, specs.OpGreaterThan),
+			answerArg(eprotonosupport, call, 2, lastProtocol, 0, specs.OpGreaterThan),
+			answerArg(eprotonosupport, call, 2, 0xffffffff, dccp, specs.OpMaskedEqual))
 	}
 	for _, request := range terminal {
 		// The kernel looks at the lower half only (CVE-2019-10063).
 		f.Syscalls = append(f.Syscalls, denyArg("ioctl", 1, 0xffffffff, request, specs.OpMaskedEqual))
 	}
-	// The reaper has the same user: limits set on it from inside would end it.
+	for _, r := range ofReaper {
+		f.Syscalls = append(f.Syscalls, denyArg(r.call, r.arg, 0xffffffff, 1, specs.OpMaskedEqual))
+	}
+	f.Syscalls = append(f.Syscalls,
+		denyArg("setpriority", 0, 0xffffffff, prioUser, specs.OpMaskedEqual),
+		denyArg("ioprio_set", 0, 0xffffffff, ioprioUser, specs.OpMaskedEqual))
+	// Limits of the reaper may be asked for, not set.
 	reaper := denyArg("prlimit64", 0, 0xffffffff, 1, specs.OpMaskedEqual)
 	reaper.Args = append(reaper.Args, specs.LinuxSeccompArg{Index: 2, Value: 0, Op: specs.OpNotEqual})
 	f.Syscalls = append(f.Syscalls, reaper)
@@ -94,7 +127,10 @@ func DefaultFilter(arch string) (*specs.LinuxSeccomp, error) {
 }
 
 func denyArg(name string, index uint, value, valueTwo uint64, op specs.LinuxSeccompOperator) specs.LinuxSyscall {
-	errno := uint(eperm)
+	return answerArg(eperm, name, index, value, valueTwo, op)
+}
+
+func answerArg(errno uint, name string, index uint, value, valueTwo uint64, op specs.LinuxSeccompOperator) specs.LinuxSyscall {
 	return specs.LinuxSyscall{
 		Names: []string{name}, Action: specs.ActErrno, ErrnoRet: &errno,
 		Args: []specs.LinuxSeccompArg{{Index: index, Value: value, ValueTwo: valueTwo, Op: op}},

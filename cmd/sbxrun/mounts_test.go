@@ -271,3 +271,31 @@ func TestAMaskDoesNotHandOutTheHostsNull(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+func TestWhatTheHostMountsIsNoWayOut(t *testing.T) {
+	needRoot(t)
+	needProgram(t, "unshare", "pgrep")
+	for _, tc := range []struct {
+		name, script string // $1 is a directory, $2 sbxrun
+		says         string
+	}{
+		{"a mount that comes while the program runs", `mount --make-rshared /
+			{ until pgrep -f "^/bin/sh -c read _.*$1" >/dev/null; do :; done; mount -t tmpfs -o mode=1777 late "$1"; echo; } |
+			"$2" code --level L5 --wall 300s --cpu 200s --stdin -- /bin/sh -c 'read _; touch "$0/file" || echo refused' "$1" 2>/dev/null
+			mountpoint -q "$1" && ls "$1"`, "refused\n"},
+		{"a device in a directory of the host's", `mount -t tmpfs dev "$1" && mknod -m 666 "$1/zero" c 1 5 && head -c 3 "$1/zero" | wc -c
+			"$2" code --level L5 --wall 300s --cpu 200s -- /bin/sh -c 'head -c 3 "$0/zero" 2>/dev/null | wc -c; head -c 3 /dev/zero | wc -c' "$1" 2>/dev/null`, "3\n0\n3\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("/opt", "sbxrun-test-") // not hidden
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.Remove(dir)
+			o := finishCommand(t, exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", tc.script, "sh", dir, sbxrun))
+			if o.stdout != tc.says {
+				t.Errorf("%+v, want %q", o, tc.says)
+			}
+		})
+	}
+}
