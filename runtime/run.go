@@ -90,6 +90,7 @@ type run struct {
 	fullFile  bool            // a file in the working directory has exactly the size limit
 	room      room            // what is left in the working directory
 	counters  cgroup.Evidence
+	letGo     func() // of what feeds the stdin
 }
 
 // Run executes a compiled config.json under supervision and returns the verdict.
@@ -209,7 +210,7 @@ func (r *run) ready() (err error) {
 	if err != nil {
 		return err
 	}
-	defer done()
+	r.letGo = done
 	io3 := stdio{stdin}
 	for i := range r.taps {
 		if r.taps[i], io3[i+1], err = openTap(r.policy.Limits.OutputHeld); err != nil {
@@ -477,6 +478,9 @@ func (r *run) collect() (err error) {
 // cleanup undoes what setup and ready made. It runs in every case.
 func (r *run) cleanup() error {
 	var errs []error
+	if r.letGo != nil {
+		r.letGo()
+	}
 	if r.child != nil {
 		if !r.over {
 			r.child.abandon()
