@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	goruntime "runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -72,6 +73,14 @@ func harmless(f *os.File) bool {
 // types later types for somebody else.
 func relayStdin(w, r, end *os.File) {
 	defer func() { w.Close(); r.Close(); end.Close() }()
+	// In the background a read of the terminal would stop the supervisor, and its clock
+	// with it. On a thread that blocks the signal, it is an error.
+	goruntime.LockOSThread() // which ends with the goroutine
+	block := unix.Sigset_t{}
+	block.Val[0] = 1 << (unix.SIGTTIN - 1)
+	if unix.PthreadSigmask(unix.SIG_BLOCK, &block, nil) != nil {
+		return
+	}
 	buf := make([]byte, 32<<10)
 	fds := []unix.PollFd{{Fd: int32(r.Fd()), Events: unix.POLLIN}, {Fd: int32(end.Fd()), Events: unix.POLLIN}}
 	for {

@@ -4,10 +4,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -277,5 +279,33 @@ func TestAnErrorIsInTheLogAsEnginesReadIt(t *testing.T) {
 	text, err := os.ReadFile(log)
 	if err != nil || !strings.Contains(string(text), `"level":"error"`) || !strings.Contains(string(text), `"msg":"open the bundle`) {
 		t.Errorf("the log says %q (%v)", text, err)
+	}
+}
+
+// A supervisor that is stopped has no clock either.
+func TestARunInTheBackgroundIsNotStoppedByItsTerminal(t *testing.T) {
+	needRoot(t)
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err := firstOf(err, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)); err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slave.Close()
+	if _, err := master.WriteString("typed\n"); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", "-mc", `"$0" code --stdin --wall 300s -- /bin/sh -c 'cat; echo done' & wait $!; echo "exit $?"`, sbxrun)
+	cmd.Stdin = slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if o := finishCommand(t, cmd); o.stdout != "done\nexit 0\n" {
+		t.Errorf("%+v", o)
 	}
 }
