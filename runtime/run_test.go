@@ -56,11 +56,11 @@ func TestRunsLeaveNoDescriptorAndNoGoroutine(t *testing.T) {
 			run(level)
 		}
 	}
+	if now := goroutines(t, routines); now > routines {
+		t.Errorf("%d goroutines, there were %d", now, routines)
+	}
 	if now := openFiles(t); now > files {
 		t.Errorf("%d descriptors, there were %d", now, files)
-	}
-	if now := goruntime.NumGoroutine(); now > routines {
-		t.Errorf("%d goroutines, there were %d", now, routines)
 	}
 }
 

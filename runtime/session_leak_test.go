@@ -56,6 +56,20 @@ func traces(t *testing.T) map[string]int {
 	return out
 }
 
+// goroutines counts this process's once there are no more than there were: one that has
+// said it is done has still to return. One that stays is shown.
+func goroutines(t *testing.T, were int) (n int) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); goruntime.Gosched() {
+		if n = goruntime.NumGoroutine(); n <= were {
+			return n
+		}
+	}
+	stacks := make([]byte, 1<<16)
+	t.Logf("%s", stacks[:goruntime.Stack(stacks, true)])
+	return n
+}
+
 // resident is the memory of this process in KiB, without what Go could give back.
 func resident(t *testing.T) (kib int) {
 	t.Helper()
@@ -102,19 +116,11 @@ func TestManyRunsAndSessionsLeaveNothing(t *testing.T) {
 		wg.Go(func() { once(0, 2) })
 	}
 	wg.Wait()
+	goroutines(t, before["goroutines"])
 	after := traces(t)
-	// A goroutine that has said it is done has still to return.
-	for end := time.Now().Add(5 * time.Second); after["goroutines"] > before["goroutines"] && time.Now().Before(end); {
-		goruntime.Gosched()
-		after["goroutines"] = goruntime.NumGoroutine()
-	}
 	for kind, n := range after {
 		if n > before[kind] {
 			t.Errorf("%d %s, there were %d", n, kind, before[kind])
-			if kind == "goroutines" {
-				stacks := make([]byte, 1<<16)
-				t.Logf("%s", stacks[:goruntime.Stack(stacks, true)])
-			}
 		}
 	}
 	t.Logf("before %v, %d KiB; after %v, %d KiB", before, memory, after, resident(t))
