@@ -103,6 +103,15 @@ func TestWhatAProgramLeavesTheNextOneFinds(t *testing.T) {
 	}
 }
 
+func TestAnOldFileOfTheSizeLimitSpoilsNoLaterVerdict(t *testing.T) {
+	s := newSession(t, sessionPolicy(spec.L5), 0)
+	shell(t, s, false, "truncate -s 10485760 big; touch -d 2099-01-01 big")
+	res, err := s.Run(context.Background(), runtime.Command{Args: []string{"/bin/sh", "-c", "exit 7"}})
+	if err != nil || res.Reason != runtime.Exited || len(res.LimitsHit) > 0 {
+		t.Errorf("%v: %s %v", err, res.Reason, res.LimitsHit)
+	}
+}
+
 // The race detector is what sees a directory that is closed under an init.
 func TestAResetWaitsForInitsThatAreBeingPrepared(t *testing.T) {
 	policy := spec.Preset(spec.L2)
