@@ -208,11 +208,13 @@ func (d *dir) event(key string) (bool, error) {
 // and returns when none is left. After 10 s it gives up with an error that names
 // those which stay (in an uninterruptible call, say).
 func (g *Group) Kill() error {
+	strikes := 0
 	err := wait(killTime, func() (bool, error) {
 		if done, err := g.empty(); done || err != nil {
 			return done, err
 		}
-		if err := g.strike(); err != nil {
+		strikes++
+		if err := g.strike(strikes > enoughStrikes); err != nil {
 			return false, err
 		}
 		return g.empty()
@@ -227,16 +229,21 @@ func (g *Group) Kill() error {
 	return nil
 }
 
+// enoughStrikes is when cgroup.kill has had its time. It sends its signal to the first
+// thread of a process; where that has ended, the others live on.
+const enoughStrikes = 4
+
 // strike kills once. What has left the unified group, or all where there is no
-// cgroup.kill, is killed one by one, frozen meanwhile so that no fork outruns it.
-func (g *Group) strike() error {
+// cgroup.kill or each is to be, is killed one by one, frozen meanwhile so that no fork
+// outruns it.
+func (g *Group) strike(each bool) error {
 	rest := g.dirs
 	if d := g.unified(); d != nil {
 		err := writeFile(filepath.Join(d.path, killFile), "1")
 		if err != nil && !gone(err) {
 			return err
 		}
-		if err == nil {
+		if err == nil && !each {
 			rest = g.dirs[1:]
 		}
 	}

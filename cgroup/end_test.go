@@ -25,6 +25,9 @@ func TestKillEndsEveryKindOfProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	leaderless := func(t *testing.T, _ *Group, p *program) {
+		until(t, "the end of its first thread", func() bool { return isZombie(p.cmd.Process.Pid) })
+	}
 	left := func(t *testing.T, g *Group, p *program) { // for the root of its hierarchy
 		if d := g.unified(); d != nil {
 			if err := writeFile(g.state.Mount+"/cgroup.procs", strconv.Itoa(p.cmd.Process.Pid)); err != nil {
@@ -37,7 +40,7 @@ func TestKillEndsEveryKindOfProcess(t *testing.T) {
 		make         func(*testing.T, *Group, *program)
 	}{
 		{"waiting", "wait", nil}, {"spinning", "spin", nil}, {"stopped", "wait", stop}, {"frozen", "wait", freeze},
-		{"forking", "forker", nil}, {"without its first thread", "leaderless", nil}, {"gone from the unified group", "wait", left},
+		{"forking", "forker", nil}, {"without its first thread", "leaderless", leaderless}, {"gone from the unified group", "wait", left},
 	} {
 		t.Run(c.kind, func(t *testing.T) {
 			g := group(t, memory(256))
